@@ -1,0 +1,28 @@
+//! Words that every other crate shares. No domain rules live here.
+//!
+//! * [`Name`], [`Labels`], [`Host`]: cheap, shared, comparable strings.
+//! * [`SharedMap`]: an ordered map whose copies share what they have in common; groups and manifests are made of it.
+//! * [`Hash64`]: content hashes that are equal in every process.
+//! * [`Issue`]: what is wrong with which object, as data.
+//! * [`Clock`]: where time comes from, so that simulation can hold it.
+
+mod clock;
+mod hash;
+mod host;
+mod issue;
+mod labels;
+mod name;
+mod shared_map;
+
+pub use clock::{Clock, Millis};
+pub use hash::{Hash64, Hasher64, combine_unordered};
+pub use host::Host;
+pub use issue::{Issue, ObjectRef, Severity};
+pub use labels::Labels;
+pub use name::Name;
+pub use shared_map::{MapChange, SharedMap};
+
+/// A hash map for places where its order is never observed. Its hash has no seed.
+pub use rustc_hash::FxHashMap as FastMap;
+/// A hash set for places where its order is never observed. Its hash has no seed.
+pub use rustc_hash::FxHashSet as FastSet;

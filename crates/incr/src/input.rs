@@ -1,0 +1,100 @@
+use std::any::Any;
+use std::sync::Arc;
+
+use pilot_base::ObjectRef;
+
+use crate::node::{Cell, Lookback, Node, RowTable, Step};
+use crate::rows::Rows;
+use crate::table::{Key, Value};
+use crate::txn::{Op, Ops, Shard};
+
+/// A table that transactions write. Every row belongs to the shard that wrote it.
+pub(crate) struct InputNode<K, V> {
+    rows: Rows<K, V>,
+    owners: Vec<Option<Shard>>,
+    origin: fn(&K) -> ObjectRef,
+}
+
+impl<K: Key, V: Value> InputNode<K, V> {
+    pub(crate) fn new(name: &'static str, origin: fn(&K) -> ObjectRef) -> Self {
+        Self { rows: Rows::new(name), owners: Vec::new(), origin }
+    }
+
+    fn upsert(&mut self, shard: Shard, key: &K, value: V) {
+        let slot = self.rows.slot(key);
+        let at = slot as usize;
+        if self.owners.len() <= at {
+            self.owners.resize(at + 1, None);
+        }
+        if self.owners[at].is_none() {
+            self.rows.want(slot);
+        }
+        self.owners[at] = Some(shard);
+        self.rows.set(slot, Some(Arc::new(value)));
+    }
+
+    /// Only the owner can take a row away: a source that never had it cannot empty what another one wrote.
+    fn remove(&mut self, shard: Shard, key: &K) {
+        let Some(slot) = self.rows.find(key) else { return };
+        if self.owners.get(slot as usize).copied().flatten() == Some(shard) {
+            self.owners[slot as usize] = None;
+            self.rows.unwant(slot);
+            self.rows.set(slot, None);
+        }
+    }
+
+    /// The shard becomes exactly `rows`. A walk over the table: a relist costs what the listing cost.
+    fn replace(&mut self, shard: Shard, rows: Vec<(K, V)>) {
+        let keep: pilot_base::FastSet<&K> = rows.iter().map(|(k, _)| k).collect();
+        let owned = |slot: u32| self.owners.get(slot as usize).copied().flatten() == Some(shard);
+        let gone: Vec<K> = self
+            .rows
+            .slots()
+            .filter(|(slot, key)| owned(*slot) && !keep.contains(key))
+            .map(|(_, key)| key.clone())
+            .collect();
+        for key in gone {
+            self.remove(shard, &key);
+        }
+        for (key, value) in rows {
+            self.upsert(shard, &key, value);
+        }
+    }
+}
+
+impl<K: Key, V: Value> Node for InputNode<K, V> {
+    fn rows(&self) -> &dyn Any {
+        &self.rows
+    }
+
+    fn table(&self) -> &dyn RowTable {
+        &self.rows
+    }
+
+    fn table_mut(&mut self) -> &mut dyn RowTable {
+        &mut self.rows
+    }
+
+    fn step(&mut self, _before: &[Box<dyn Node>]) -> Step {
+        Step::default()
+    }
+
+    fn write(&mut self, ops: Box<dyn Any + Send>) {
+        let ops = ops.downcast::<Ops<K, V>>().expect("operations have the types of their input");
+        for op in ops.0 {
+            match op {
+                Op::Upsert(shard, key, value) => self.upsert(shard, &key, value),
+                Op::Remove(shard, key) => self.remove(shard, &key),
+                Op::Replace(shard, rows) => self.replace(shard, rows),
+            }
+        }
+    }
+
+    fn sources(&self, _nodes: &[Box<dyn Node>], _slot: u32, _lookback: Lookback) -> Vec<Cell> {
+        Vec::new()
+    }
+
+    fn origin(&self, slot: u32) -> Option<ObjectRef> {
+        Some((self.origin)(self.rows.key(slot)))
+    }
+}

@@ -1,0 +1,279 @@
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilot_base::FastMap;
+
+use crate::node::{Cell, Dep, MISS, ReadBy, RowTable};
+use crate::table::{Key, Value};
+
+/// The rows of one node.
+///
+/// A row exists while somebody wants it (an input has a value for it, a driver has its key, a group has members) or
+/// reads it. A row that is only read is the memory of a miss: it has no value, and its readers learn when it gets one.
+pub(crate) struct Rows<K, V> {
+    name: &'static str,
+    index: FastMap<K, u32>,
+    rows: Vec<Row<K, V>>,
+    free: Vec<u32>,
+    /// Slots whose value was set in this epoch. Some may be back at what they were.
+    changes: Vec<u32>,
+    dirty: Vec<u32>,
+    /// Rows that may be free at the end of the epoch.
+    suspects: Vec<u32>,
+    misses: Mutex<Misses<K>>,
+}
+
+struct Row<K, V> {
+    key: Option<K>,
+    value: Option<Arc<V>>,
+    /// The value at the start of the epoch, if it differs.
+    old: Option<Option<Arc<V>>>,
+    readers: Vec<ReadBy>,
+    deps: Vec<Dep>,
+    wanted: u32,
+    dirty: bool,
+    /// Does the slot stand in `changes`?
+    listed: bool,
+}
+
+struct Misses<K> {
+    numbers: FastMap<K, u32>,
+    keys: Vec<K>,
+}
+
+impl<K: Key, V: Value> Rows<K, V> {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            index: FastMap::default(),
+            rows: Vec::new(),
+            free: Vec::new(),
+            changes: Vec::new(),
+            dirty: Vec::new(),
+            suspects: Vec::new(),
+            misses: Mutex::new(Misses { numbers: FastMap::default(), keys: Vec::new() }),
+        }
+    }
+
+    pub(crate) fn find(&self, key: &K) -> Option<u32> {
+        self.index.get(key).copied()
+    }
+
+    pub(crate) fn slot(&mut self, key: &K) -> u32 {
+        if let Some(slot) = self.find(key) {
+            return slot;
+        }
+        let row = Row {
+            key: Some(key.clone()),
+            value: None,
+            old: None,
+            readers: Vec::new(),
+            deps: Vec::new(),
+            wanted: 0,
+            dirty: false,
+            listed: false,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.rows[slot as usize] = row;
+                slot
+            }
+            None => {
+                self.rows.push(row);
+                u32::try_from(self.rows.len() - 1).expect("fewer than 2^31 rows in a table")
+            }
+        };
+        self.index.insert(key.clone(), slot);
+        slot
+    }
+
+    pub(crate) fn key(&self, slot: u32) -> &K {
+        self.rows[slot as usize].key.as_ref().expect("a slot in use has a key")
+    }
+
+    pub(crate) fn value(&self, slot: u32) -> Option<&Arc<V>> {
+        self.rows[slot as usize].value.as_ref()
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&Arc<V>> {
+        self.find(key).and_then(|slot| self.value(slot))
+    }
+
+    /// Notes a read of a key that has no row. Called from many threads while nobody writes.
+    pub(crate) fn miss(&self, key: &K) -> u32 {
+        let mut misses = self.misses.lock();
+        let next = u32::try_from(misses.keys.len()).expect("fewer than 2^31 misses in a step");
+        let number = *misses.numbers.entry(key.clone()).or_insert(next);
+        if number == next {
+            misses.keys.push(key.clone());
+        }
+        number | MISS
+    }
+
+    /// Sets a value; tells whether that is a change.
+    pub(crate) fn set(&mut self, slot: u32, value: Option<Arc<V>>) -> bool {
+        let row = &mut self.rows[slot as usize];
+        if row.value == value {
+            return false;
+        }
+        let old = std::mem::replace(&mut row.value, value);
+        match &row.old {
+            None => row.old = Some(old),
+            // Back to what it was: no longer a change.
+            Some(start) if *start == row.value => row.old = None,
+            Some(_) => (),
+        }
+        if !row.listed {
+            row.listed = true;
+            self.changes.push(slot);
+        }
+        if row.value.is_none() {
+            self.suspects.push(slot);
+        }
+        true
+    }
+
+    pub(crate) fn want(&mut self, slot: u32) {
+        self.rows[slot as usize].wanted += 1;
+    }
+
+    pub(crate) fn unwant(&mut self, slot: u32) {
+        let row = &mut self.rows[slot as usize];
+        row.wanted = row.wanted.saturating_sub(1);
+        if row.wanted == 0 {
+            self.suspects.push(slot);
+        }
+    }
+
+    pub(crate) fn wanted(&self, slot: u32) -> bool {
+        self.rows[slot as usize].wanted > 0
+    }
+
+    pub(crate) fn take_dirty(&mut self) -> Vec<u32> {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for &slot in &dirty {
+            self.rows[slot as usize].dirty = false;
+        }
+        dirty.sort_unstable();
+        dirty
+    }
+
+    /// Every row that changed in this epoch: key, value before, value now.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (u32, &K, Option<&Arc<V>>, Option<&Arc<V>>)> {
+        self.changes.iter().filter_map(|&slot| {
+            let row = &self.rows[slot as usize];
+            let old = row.old.as_ref()?;
+            Some((slot, row.key.as_ref()?, old.as_ref(), row.value.as_ref()))
+        })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &Arc<V>)> {
+        self.rows.iter().filter_map(|row| Some((row.key.as_ref()?, row.value.as_ref()?)))
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (u32, &K)> {
+        (0u32..).zip(&self.rows).filter_map(|(slot, row)| Some((slot, row.key.as_ref()?)))
+    }
+}
+
+impl<K: Key, V: Value> RowTable for Rows<K, V> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    fn mark_dirty(&mut self, slot: u32) {
+        let row = &mut self.rows[slot as usize];
+        if !row.dirty {
+            row.dirty = true;
+            self.dirty.push(slot);
+        }
+    }
+
+    fn settle_misses(&mut self) -> Vec<u32> {
+        let keys = {
+            let misses = self.misses.get_mut();
+            misses.numbers.clear();
+            std::mem::take(&mut misses.keys)
+        };
+        keys.iter()
+            .map(|key| {
+                let slot = self.slot(key);
+                self.suspects.push(slot);
+                slot
+            })
+            .collect()
+    }
+
+    fn add_reader(&mut self, slot: u32, by: ReadBy) -> u32 {
+        let readers = &mut self.rows[slot as usize].readers;
+        readers.push(by);
+        u32::try_from(readers.len() - 1).expect("fewer than 2^32 readers of a row")
+    }
+
+    fn remove_reader(&mut self, slot: u32, at: u32) -> Option<ReadBy> {
+        let readers = &mut self.rows[slot as usize].readers;
+        readers.swap_remove(at as usize);
+        if readers.is_empty() {
+            readers.shrink_to_fit();
+            self.suspects.push(slot);
+        }
+        self.rows[slot as usize].readers.get(at as usize).copied()
+    }
+
+    fn deps(&self, slot: u32) -> &[Dep] {
+        &self.rows[slot as usize].deps
+    }
+
+    fn set_deps(&mut self, slot: u32, deps: Vec<Dep>) -> Vec<Dep> {
+        std::mem::replace(&mut self.rows[slot as usize].deps, deps)
+    }
+
+    fn set_dep_place(&mut self, slot: u32, dep: u32, at: u32) {
+        self.rows[slot as usize].deps[dep as usize].at = at;
+    }
+
+    fn changed(&self, slot: u32) -> bool {
+        self.rows[slot as usize].old.is_some()
+    }
+
+    fn readers_of_changed(&self) -> Vec<Cell> {
+        let changed = self.changes.iter().filter(|&&slot| self.changed(slot));
+        changed.flat_map(|&slot| self.rows[slot as usize].readers.iter().map(|by| by.reader)).collect()
+    }
+
+    fn vacated(&self) -> Vec<u32> {
+        let vacant = |slot: &u32| {
+            let row = &self.rows[*slot as usize];
+            row.key.is_some() && row.wanted == 0 && !row.deps.is_empty()
+        };
+        self.suspects.iter().copied().filter(vacant).collect()
+    }
+
+    fn end_epoch(&mut self) {
+        for slot in std::mem::take(&mut self.changes) {
+            let row = &mut self.rows[slot as usize];
+            row.old = None;
+            row.listed = false;
+        }
+        for slot in std::mem::take(&mut self.suspects) {
+            let row = &mut self.rows[slot as usize];
+            let unused =
+                row.value.is_none() && row.wanted == 0 && row.readers.is_empty() && row.deps.is_empty();
+            if unused
+                && !row.dirty
+                && let Some(key) = row.key.take()
+            {
+                self.index.remove(&key);
+                self.free.push(slot);
+            }
+        }
+    }
+
+    fn show_key(&self, slot: u32) -> String {
+        format!("{:?}", self.key(slot))
+    }
+}

@@ -1,0 +1,223 @@
+use std::collections::BTreeMap;
+
+use pilot_base::{Name, ObjectRef, SharedMap};
+use proptest::prelude::*;
+
+use crate::{Engine, Graph, Input, Shard, Table, Txn};
+
+/// One of everything: misses, rows without a value, groups fed by two tables, counted members, a map over groups.
+struct World {
+    a: Input<u16, u16>,
+    b: Input<u16, u16>,
+    sums: Table<u16, u16>,
+    buckets: Table<u16, SharedMap<(u8, u16), u16>>,
+    heads: Table<u16, Vec<u16>>,
+    kinds: Table<u16, SharedMap<u16, ()>>,
+    reports: Table<u16, String>,
+}
+
+fn object(kind: &str, key: u16) -> ObjectRef {
+    ObjectRef::new(kind, Name::empty(), key.to_string())
+}
+
+fn world() -> (Engine, World) {
+    let mut graph = Graph::new();
+    let a = graph.input("a", |key| object("A", *key));
+    let b = graph.input("b", |key| object("B", *key));
+    let sums = graph.map("sums", &a, move |key, reader| {
+        let own = *reader.get(&a, key)?;
+        assert_ne!(own, 13, "unlucky");
+        let other = reader.get(&b, &((key + 1) % 12)).copied().unwrap_or(0);
+        let sum = own + other;
+        (sum % 5 != 0).then_some(sum)
+    });
+    let buckets = graph.group("buckets", |feeds| {
+        feeds.from(&sums, |key, sum, out| out.emit(sum % 3, (0, *key), *sum));
+        feeds.from(&b, |key, value, out| out.emit(value % 3, (1, *key), *value));
+    });
+    let heads = graph.map("heads", &buckets, move |key, reader| {
+        Some(reader.get(&buckets, key)?.iter().take(3).map(|(_, v)| *v).collect())
+    });
+    let kinds = graph.tally("kinds", |feeds| {
+        feeds.from(&a, |_, value, out| out.emit(value % 4, value % 2, ()));
+        feeds.from(&b, |_, value, out| out.emit(value % 4, value % 2, ()));
+    });
+    let reports = graph.map("reports", &kinds, move |key, reader| {
+        let heads = reader.get(&heads, &(key % 3));
+        Some(format!("{heads:?} {:?} {:?}", reader.get(&kinds, key), reader.get(&sums, key)))
+    });
+    (graph.build(), World { a, b, sums, buckets, heads, kinds, reports })
+}
+
+fn show(engine: &Engine, world: &World) -> String {
+    format!(
+        "{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
+        engine.dump(&world.sums),
+        engine.dump(&world.buckets),
+        engine.dump(&world.heads),
+        engine.dump(&world.kinds),
+        engine.dump(&world.reports)
+    )
+}
+
+const SHARD: Shard = Shard(1);
+
+/// (which input, key, new value or none)
+type Change = (bool, u16, Option<u16>);
+
+fn txn(world: &World, changes: &[Change]) -> Txn {
+    let mut txn = Txn::new();
+    for &(first, key, value) in changes {
+        let input = if first { &world.a } else { &world.b };
+        match value {
+            Some(value) => txn.upsert(input, SHARD, key, value),
+            None => txn.remove(input, SHARD, key),
+        }
+    }
+    txn
+}
+
+fn changes() -> impl Strategy<Value = Vec<Vec<Change>>> {
+    let change = (any::<bool>(), 0..12u16, prop::option::weighted(0.7, 0..12u16));
+    prop::collection::vec(prop::collection::vec(change, 0..6), 1..12)
+}
+
+proptest! {
+    /// The licence to be incremental: after any transactions the tables are those built from scratch.
+    #[test]
+    fn incremental_equals_from_scratch(transactions in changes()) {
+        let (mut engine, tables) = world();
+        let mut state: BTreeMap<(bool, u16), u16> = BTreeMap::new();
+        for changes in transactions {
+            engine.commit(txn(&tables, &changes));
+            for (first, key, value) in changes {
+                match value {
+                    Some(value) => state.insert((first, key), value),
+                    None => state.remove(&(first, key)),
+                };
+            }
+            let (mut fresh, fresh_tables) = world();
+            let all: Vec<Change> = state.iter().map(|(&(first, key), &v)| (first, key, Some(v))).collect();
+            fresh.commit(txn(&fresh_tables, &all));
+            prop_assert_eq!(show(&engine, &tables), show(&fresh, &fresh_tables));
+            // What an engine says has changed, together with what stayed, is the whole.
+            prop_assert_eq!(engine.faults().count(), 0);
+        }
+    }
+
+    /// Nothing is left behind: rows, memories of misses and counts go when what they were for is gone.
+    #[test]
+    fn memory_returns_after_churn(transactions in changes()) {
+        let (mut engine, tables) = world();
+        for changes in &transactions {
+            engine.commit(txn(&tables, changes));
+        }
+        let mut empty = Txn::new();
+        empty.replace(&tables.a, SHARD, vec![]);
+        empty.replace(&tables.b, SHARD, vec![]);
+        engine.commit(empty);
+        engine.commit(Txn::new());
+        for stats in engine.stats() {
+            prop_assert_eq!(stats.rows, 0, "rows left in {}", stats.name);
+        }
+    }
+
+    /// One large transaction or many small ones, in one thread or several: the same tables.
+    #[test]
+    fn the_way_there_does_not_matter(transactions in changes()) {
+        let (mut one, tables) = world();
+        one.commit(txn(&tables, &transactions.concat()));
+        let (mut many, many_tables) = world();
+        for change in transactions.concat() {
+            many.commit(txn(&many_tables, &[change]));
+        }
+        prop_assert_eq!(show(&one, &tables), show(&many, &many_tables));
+    }
+}
+
+#[test]
+fn equal_results_go_no_further() {
+    let (mut engine, tables) = world();
+    engine.commit(txn(&tables, &[(true, 1, Some(3)), (false, 2, Some(4)), (true, 7, Some(1))]));
+    // 3 + 4 = 4 + 3: the sum is the same, so nothing behind it is touched.
+    engine.commit(txn(&tables, &[(true, 1, Some(4)), (false, 2, Some(3))]));
+    assert!(engine.changes(&tables.sums).is_empty());
+    // Nothing but the row itself is computed when an input is written again with the value it has.
+    let commit = engine.commit(txn(&tables, &[(true, 7, Some(1))]));
+    assert_eq!(commit.computed, 0);
+}
+
+#[test]
+fn a_panic_keeps_the_last_good_value_and_names_the_guilty() {
+    let (mut engine, tables) = world();
+    engine.commit(txn(&tables, &[(true, 1, Some(3)), (true, 2, Some(4))]));
+    let commit = engine.commit(txn(&tables, &[(true, 1, Some(13)), (true, 2, Some(6))]));
+    assert!(commit.faults_changed);
+    assert_eq!(engine.get(&tables.sums, &1).map(|v| **v), Some(3), "the last good value stays");
+    assert_eq!(engine.get(&tables.sums, &2).map(|v| **v), Some(6), "all else flows");
+    let fault = engine.faults().next().expect("one row is at fault");
+    assert_eq!((fault.table, fault.key.as_str()), ("sums", "1"));
+    assert!(fault.message.contains("unlucky"));
+    assert_eq!(fault.changed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["A 1"]);
+    // Mended: computed again, no longer at fault.
+    let commit = engine.commit(txn(&tables, &[(true, 1, Some(2))]));
+    assert!(commit.faults_changed);
+    assert_eq!(engine.get(&tables.sums, &1).map(|v| **v), Some(2));
+    assert_eq!(engine.faults().count(), 0);
+    // A row that goes away takes its fault with it.
+    engine.commit(txn(&tables, &[(true, 1, Some(13))]));
+    engine.commit(txn(&tables, &[(true, 1, None)]));
+    assert_eq!(engine.faults().count(), 0);
+    assert_eq!(engine.get(&tables.sums, &1), None);
+}
+
+#[test]
+fn provenance_reaches_through_maps_and_groups() {
+    let (mut engine, tables) = world();
+    engine.commit(txn(
+        &tables,
+        &[(true, 1, Some(4)), (false, 2, Some(3)), (true, 5, Some(9)), (false, 9, Some(2))],
+    ));
+    let names = |objects: std::collections::BTreeSet<ObjectRef>| {
+        objects.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    // 4 + 3 = 7; the miss at b[2] would count too, were it one.
+    assert_eq!(names(engine.provenance(&tables.sums, &1)), ["A 1", "B 2"]);
+    assert_eq!(names(engine.provenance(&tables.sums, &5)), ["A 5", "B 6"], "a miss is a reason too");
+    // Bucket 1 holds the sum 7 of key 1; bucket 2 holds b[9].
+    assert_eq!(names(engine.provenance(&tables.heads, &1)), ["A 1", "B 2"]);
+    assert_eq!(names(engine.provenance(&tables.heads, &2)), ["B 9"]);
+}
+
+#[test]
+fn only_the_owner_takes_a_row_away() {
+    let (mut engine, tables) = world();
+    let (mine, other) = (Shard(1), Shard(2));
+    let mut first = Txn::new();
+    first.replace(&tables.a, mine, vec![(1, 1), (2, 2)]);
+    first.replace(&tables.a, other, vec![(3, 3)]);
+    engine.commit(first);
+    let mut second = Txn::new();
+    second.remove(&tables.a, other, 1);
+    second.replace(&tables.a, other, vec![(4, 4)]);
+    engine.commit(second);
+    let keys: Vec<u16> = engine.dump(&tables.a).into_iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, [1, 2, 4]);
+}
+
+#[test]
+fn many_rows_are_computed_on_all_cores_with_the_same_result() {
+    let (mut engine, tables) = world();
+    let mut all = Txn::new();
+    for key in 0..5000 {
+        all.upsert(&tables.a, SHARD, key, if key == 13 { 1 } else { key % 7 });
+        all.upsert(&tables.b, SHARD, key, key % 5);
+    }
+    engine.commit(all);
+    let sums: Vec<u16> = engine.dump(&tables.sums).into_iter().map(|(_, v)| **v).collect();
+    let expected = |key: u16| (if key == 13 { 1 } else { key % 7 }) + ((key + 1) % 12) % 5;
+    assert_eq!(sums, (0..5000).map(expected).filter(|sum| sum % 5 != 0).collect::<Vec<_>>());
+    // A change costs what it touches, not what there is.
+    let commit = engine.commit(txn(&tables, &[(true, 4000, Some(1))]));
+    assert!(commit.computed < 12, "computed {}", commit.computed);
+}
