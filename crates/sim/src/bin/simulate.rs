@@ -1,0 +1,24 @@
+//! `simulate --seeds N [--from S]` runs seeds; `simulate --trace S` tells what happens under one.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |flag: &str| {
+        let at = args.iter().position(|a| a == flag)?;
+        args.get(at + 1)?.parse::<u64>().ok()
+    };
+    if let Some(seed) = number("--trace") {
+        pilot_sim::protocol_trace(seed).iter().for_each(|line| println!("{line}"));
+        return ExitCode::SUCCESS;
+    }
+    let (seeds, from) = (number("--seeds").unwrap_or(1000), number("--from").unwrap_or(0));
+    let mut bad = 0;
+    for seed in from..from + seeds {
+        let findings = pilot_sim::protocol_run(seed);
+        bad += u64::from(!findings.is_empty());
+        findings.iter().for_each(|finding| println!("{finding}"));
+    }
+    println!("{seeds} seeds of the protocol, {bad} with findings");
+    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

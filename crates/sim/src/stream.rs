@@ -1,0 +1,188 @@
+//! One stream under a seed: a plane that changes, a network that delays and breaks, a client that may refuse.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pilot_base::{Millis, Name};
+use pilot_xds::{Event, Pacing, Protocol, Request, Response, Session, TypeUrl};
+
+use crate::client::{Client, Manner};
+use crate::plane::Plane;
+use crate::rng::Rng;
+
+/// What a run found wrong.
+pub type Findings = Vec<String>;
+
+pub struct Stream<'a, P: Plane> {
+    pub plane: &'a mut P,
+    rng: Rng,
+    now: Millis,
+    session: Session,
+    protocol: Protocol,
+    pub client: Client,
+    to_server: VecDeque<(Millis, Request)>,
+    to_client: VecDeque<(Millis, Response)>,
+    pub refusals_seen: usize,
+    /// What happened, line by line, if anybody wants to know.
+    pub trace: Option<Vec<String>>,
+}
+
+impl<'a, P: Plane> Stream<'a, P> {
+    pub fn new(plane: &'a mut P, protocol: Protocol, manner: Manner, rng: Rng) -> Self {
+        let session = Session::new(protocol, plane.manifests(), Pacing::default());
+        let client = Client::new(protocol, manner);
+        let mut stream = Self {
+            plane,
+            rng,
+            now: 0,
+            session,
+            protocol,
+            client,
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            refusals_seen: 0,
+            trace: None,
+        };
+        stream.client_connects();
+        stream
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>6} {}", self.now, line()));
+        }
+    }
+
+    fn client_connects(&mut self) {
+        for request in self.client.connect() {
+            self.send_to_server(request);
+        }
+    }
+
+    fn send_to_server(&mut self, request: Request) {
+        let at = self.later(self.to_server.back().map(|(at, _)| *at));
+        self.to_server.push_back((at, request));
+    }
+
+    /// Messages keep their order, however long each takes.
+    fn later(&mut self, last: Option<Millis>) -> Millis {
+        let delay = if self.rng.chance(10) { self.rng.below(300) } else { self.rng.below(5) };
+        (self.now + delay).max(last.unwrap_or(0))
+    }
+
+    /// The server does what it can do now.
+    fn pump(&mut self) {
+        while let Some(response) = self.session.poll(self.now) {
+            self.note(|| {
+                format!(
+                    "server sends {} #{}: {:?} gone {:?}",
+                    response.type_url, response.nonce, response.resources, response.removed
+                )
+            });
+            let at = self.later(self.to_client.back().map(|(at, _)| *at));
+            self.to_client.push_back((at, response));
+        }
+        let refused = |event: &Event| matches!(event, Event::Refused { .. });
+        self.refusals_seen += self.session.take_events().iter().filter(|e| refused(e)).count();
+    }
+
+    pub fn change(&mut self) {
+        self.plane.mutate(&mut self.rng);
+        let version = self.plane.manifests().version;
+        self.note(|| format!("the plane changes to {version}"));
+        self.publish();
+    }
+
+    pub fn publish(&mut self) {
+        self.session.update(self.plane.manifests());
+        self.pump();
+    }
+
+    /// The connection breaks; what was under way is lost; the client comes back, perhaps to another server.
+    pub fn reset(&mut self) {
+        self.note(|| "the connection breaks".to_owned());
+        self.to_server.clear();
+        self.to_client.clear();
+        self.session = Session::new(self.protocol, self.plane.manifests(), Pacing::default());
+        self.client_connects();
+    }
+
+    /// Goes to the next thing that happens by itself. Nothing else wakes the server: a forgotten wake-up shows.
+    fn step(&mut self) -> bool {
+        let arrivals = [self.to_server.front().map(|(at, _)| *at), self.to_client.front().map(|(at, _)| *at)];
+        let Some(next) = arrivals.into_iter().chain([self.session.wake_at()]).flatten().min() else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        if let Some((_, request)) = self.to_server.pop_front_if(|(at, _)| *at <= self.now) {
+            self.note(|| {
+                format!(
+                    "server gets  {} #{} {:?} {:?}",
+                    request.type_url, request.nonce, request.error, request.ask
+                )
+            });
+            self.session.request(request);
+        }
+        if let Some((_, response)) = self.to_client.pop_front_if(|(at, _)| *at <= self.now) {
+            self.note(|| format!("client gets  {} #{}", response.type_url, response.nonce));
+            let dangling = self.client.dangling.len();
+            for request in self.client.receive(&response, self.plane) {
+                self.send_to_server(request);
+            }
+            for at in dangling..self.client.dangling.len() {
+                let what = self.client.dangling[at].clone();
+                self.note(|| format!("DANGLING: {what}"));
+            }
+        }
+        self.pump();
+        true
+    }
+
+    pub fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            match self.rng.below(100) {
+                0..30 => self.change(),
+                30..33 if self.rng.chance(30) => self.reset(),
+                _ => {
+                    self.step();
+                }
+            }
+        }
+    }
+
+    /// Lets everything under way arrive. Tells whether it came to rest.
+    pub fn settle(&mut self) -> bool {
+        for _ in 0..20_000 {
+            if !self.step() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Compares what the client holds with what there is, for all it should hold.
+    pub fn compare(&mut self, refused: impl Fn(&Name) -> bool) -> Findings {
+        let mut findings = Findings::new();
+        let manifests = self.plane.manifests();
+        for type_url in [TypeUrl::Cluster, TypeUrl::Endpoint, TypeUrl::Listener, TypeUrl::Route] {
+            let held = self.client.names(type_url);
+            let manifest = manifests.of(type_url);
+            let expected: BTreeMap<Name, String> = manifest
+                .iter()
+                .filter(|r| type_url != TypeUrl::Route || self.client.wants_route(r.name()))
+                .map(|r| (r.name().clone(), r.version().to_string()))
+                .collect();
+            for (name, version) in &expected {
+                if held.get(name) != Some(version) && !refused(name) {
+                    findings.push(format!(
+                        "{type_url} {name}: client has {:?}, should have {version}",
+                        held.get(name)
+                    ));
+                }
+            }
+            for name in held.keys().filter(|name| !expected.contains_key(*name)) {
+                findings.push(format!("{type_url} {name}: client still has what is gone"));
+            }
+        }
+        findings
+    }
+}

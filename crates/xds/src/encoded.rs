@@ -1,0 +1,302 @@
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pilot_base::{Hash64, Hasher64, Name, SharedMap, combine_unordered};
+use smallvec::SmallVec;
+
+use crate::TypeUrl;
+use crate::wire::{field_len, put_bytes, put_header};
+
+/// The field number that `Resource.resource`, `DiscoveryResponse.resources` and `DeltaDiscoveryResponse.resources` share.
+const RESOURCE: u32 = 2;
+const RESOURCE_NAME: u32 = 3;
+const RESOURCE_VERSION: u32 = 1;
+const ANY_TYPE_URL: u32 = 1;
+const ANY_VALUE: u32 = 2;
+
+/// One resource, encoded once and shared by everyone who is sent it.
+///
+/// It is laid out as an entry of a delta response: `Resource { version, name, resource }` with `resource` last. Because of
+/// the shared field number its tail, from the tag of `resource` on, is byte for byte an entry of a state-of-the-world
+/// response: one buffer serves both protocols.
+#[derive(Clone)]
+pub struct Encoded {
+    name: Name,
+    version: Hash64,
+    /// Tag and length of the entry, version and name: what only delta needs.
+    delta_head: Bytes,
+    /// From the tag of `resource` to the first child.
+    head: Bytes,
+    children: Children,
+    len: usize,
+}
+
+/// A pre-encoded part of a resource, such as a virtual host, tag and length included.
+#[derive(Clone)]
+pub struct Chunk {
+    bytes: Bytes,
+    hash: Hash64,
+}
+
+impl Chunk {
+    /// Wraps an encoded message as field `field` of its parent.
+    pub fn new(field: u32, message: &[u8]) -> Self {
+        let mut out = Vec::with_capacity(field_len(field, message.len()));
+        put_bytes(&mut out, field, message);
+        Self { hash: Hash64::of(&out), bytes: out.into() }
+    }
+
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+impl PartialEq for Chunk {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.bytes.len() == other.bytes.len()
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.hash, self.bytes.len())
+    }
+}
+
+/// Children by name; `None` in an upper layer hides what a lower one has.
+pub type ChildMap = SharedMap<Name, Option<Chunk>>;
+
+/// The length and the hash of a map of children. Both can be changed child by child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    len: usize,
+    hash: u64,
+}
+
+impl Summary {
+    /// Walks the whole map: done once per change of the map, not once per resource that contains it.
+    pub fn of(map: &ChildMap) -> Self {
+        let mut summary = Self::default();
+        for (name, chunk) in map {
+            summary.add(name, chunk.as_ref());
+        }
+        summary
+    }
+
+    fn add(&mut self, name: &Name, chunk: Option<&Chunk>) {
+        if let Some(chunk) = chunk {
+            self.len += chunk.bytes.len();
+            self.hash = self.hash.wrapping_add(combine_unordered(name, chunk.hash));
+        }
+    }
+
+    fn sub(&mut self, name: &Name, chunk: Option<&Chunk>) {
+        if let Some(chunk) = chunk {
+            self.len -= chunk.bytes.len();
+            self.hash = self.hash.wrapping_sub(combine_unordered(name, chunk.hash));
+        }
+    }
+}
+
+/// The children of a large resource: a shared layer, what stands over it, and what comes last whatever its name.
+#[derive(Clone, Default)]
+pub struct Children {
+    base: ChildMap,
+    over: ChildMap,
+    last: Option<Chunk>,
+    summary: Summary,
+}
+
+impl Children {
+    /// Costs what `over` costs, however large `base` is.
+    pub fn new(base: ChildMap, base_summary: Summary, over: ChildMap, last: Option<Chunk>) -> Self {
+        let mut summary = base_summary;
+        for (name, chunk) in &over {
+            summary.sub(name, base.get(name).and_then(Option::as_ref));
+            summary.add(name, chunk.as_ref());
+        }
+        summary.add(&Name::empty(), last.as_ref());
+        Self { base, over, last, summary }
+    }
+
+    /// The children in order of their names, the last one last.
+    pub fn iter(&self) -> impl Iterator<Item = &Chunk> {
+        let (mut base, mut over) = (self.base.iter().peekable(), self.over.iter().peekable());
+        let merged = std::iter::from_fn(move || {
+            loop {
+                let from_base = match (base.peek(), over.peek()) {
+                    (None, None) => return None,
+                    (Some(_), None) => true,
+                    (None, Some(_)) => false,
+                    (Some((a, _)), Some((b, _))) if a == b => {
+                        base.next();
+                        false
+                    }
+                    (Some((a, _)), Some((b, _))) => a < b,
+                };
+                let (_, chunk) = if from_base { base.next()? } else { over.next()? };
+                if let Some(chunk) = chunk {
+                    return Some(chunk);
+                }
+            }
+        });
+        merged.chain(&self.last)
+    }
+}
+
+impl Encoded {
+    /// A resource from its encoded message.
+    pub fn new(type_url: TypeUrl, name: Name, message: &[u8]) -> Self {
+        Self::assemble(type_url, name, message, Children::default())
+    }
+
+    /// A resource from an encoded message and pre-encoded children that belong to it. Protobuf lets fields stand in any
+    /// order, so the children simply follow.
+    pub fn assemble(type_url: TypeUrl, name: Name, message: &[u8], children: Children) -> Self {
+        let value_len = message.len() + children.summary.len;
+        let any_len = field_len(ANY_TYPE_URL, type_url.as_str().len()) + field_len(ANY_VALUE, value_len);
+        let mut head = Vec::with_capacity(any_len - children.summary.len + 16);
+        put_header(&mut head, RESOURCE, any_len);
+        put_bytes(&mut head, ANY_TYPE_URL, type_url.as_str().as_bytes());
+        put_header(&mut head, ANY_VALUE, value_len);
+        head.extend_from_slice(message);
+        let version = Hasher64::default().write(message).write_u64(children.summary.hash).finish();
+
+        let sotw_len = head.len() + children.summary.len;
+        let text = version.to_text();
+        let inner = field_len(RESOURCE_VERSION, text.len()) + field_len(RESOURCE_NAME, name.len()) + sotw_len;
+        let mut delta_head = Vec::with_capacity(inner - sotw_len + 12);
+        put_header(&mut delta_head, RESOURCE, inner);
+        put_bytes(&mut delta_head, RESOURCE_VERSION, &text);
+        put_bytes(&mut delta_head, RESOURCE_NAME, name.as_bytes());
+
+        let len = delta_head.len() + sotw_len;
+        Self { name, version, delta_head: delta_head.into(), head: head.into(), children, len }
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub fn version(&self) -> Hash64 {
+        self.version
+    }
+
+    /// Bytes of the entry in a delta response.
+    pub fn delta_len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the entry in a state-of-the-world response.
+    pub fn sotw_len(&self) -> usize {
+        self.len - self.delta_head.len()
+    }
+
+    /// The entry of a state-of-the-world response, piece by piece.
+    pub fn sotw(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.head).chain(self.children.iter().map(Chunk::bytes))
+    }
+
+    /// The entry of a delta response, piece by piece.
+    pub fn delta(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.delta_head).chain(self.sotw())
+    }
+
+    /// The message itself, put together again: for debug pages, tests and simulation.
+    pub fn message(&self) -> Vec<u8> {
+        let entry: Vec<u8> = self.sotw().flatten().copied().collect();
+        any_value(&entry).unwrap_or_default().to_vec()
+    }
+}
+
+/// The value of the `Any` in a state-of-the-world entry.
+fn any_value(entry: &[u8]) -> Option<&[u8]> {
+    let (_, any) = take_field(entry)?;
+    let (rest, _type_url) = take_field(any)?;
+    take_field(rest).map(|(_, value)| value)
+}
+
+/// One length-delimited field from the front: what follows it, and its content.
+fn take_field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_tag, rest) = take_varint(bytes)?;
+    let (len, rest) = take_varint(rest)?;
+    let (content, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    Some((rest, content))
+}
+
+fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (at, byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return Some((value, &bytes[at + 1..]));
+        }
+    }
+    None
+}
+
+/// The same name and content. The content is compared by its hash, as a proxy's version of it will be.
+impl PartialEq for Encoded {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version && self.name == other.name
+    }
+}
+
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.version)
+    }
+}
+
+/// Resources that are handed on together; one is the common case.
+pub type EncodedList = SmallVec<[Arc<Encoded>; 1]>;
+
+#[cfg(test)]
+mod tests {
+    use super::{ChildMap, Children, Chunk, Encoded, Summary};
+    use crate::TypeUrl;
+    use pilot_base::Name;
+
+    fn chunk(text: &str) -> Option<Chunk> {
+        Some(Chunk::new(2, text.as_bytes()))
+    }
+
+    fn map(entries: &[(&str, Option<&str>)]) -> ChildMap {
+        entries.iter().map(|(name, text)| (Name::new(name), text.and_then(chunk))).collect()
+    }
+
+    #[test]
+    fn one_buffer_is_an_entry_of_both_protocols() {
+        let encoded = Encoded::new(TypeUrl::Cluster, "c".into(), b"\x0a\x01c");
+        let (delta, sotw): (Vec<u8>, Vec<u8>) =
+            (encoded.delta().flatten().copied().collect(), encoded.sotw().flatten().copied().collect());
+        assert!(delta.ends_with(&sotw));
+        assert_eq!((delta.len(), sotw.len()), (encoded.delta_len(), encoded.sotw_len()));
+        assert_eq!(encoded.message(), b"\x0a\x01c");
+    }
+
+    #[test]
+    fn layers_of_children_read_as_one_sorted_list() {
+        let base = map(&[("a", Some("A")), ("b", Some("B")), ("d", Some("D"))]);
+        let over = map(&[("b", None), ("c", Some("C")), ("d", Some("DD"))]);
+        let children = Children::new(base.clone(), Summary::of(&base), over, chunk("*"));
+        let text: Vec<_> =
+            children.iter().map(|c| String::from_utf8_lossy(&c.bytes()[2..]).into_owned()).collect();
+        assert_eq!(text, ["A", "C", "DD", "*"]);
+    }
+
+    #[test]
+    fn the_version_depends_on_content_not_on_layers() {
+        let flat = map(&[("a", Some("A")), ("c", Some("C"))]);
+        let direct = Children::new(flat.clone(), Summary::of(&flat), ChildMap::new(), None);
+        let base = map(&[("a", Some("X")), ("b", Some("B"))]);
+        let over = map(&[("a", Some("A")), ("b", None), ("c", Some("C"))]);
+        let layered = Children::new(base.clone(), Summary::of(&base), over, None);
+        let make = |children| Encoded::assemble(TypeUrl::Route, "80".into(), b"\x0a\x0280", children);
+        let (direct, layered) = (make(direct), make(layered));
+        assert_eq!(direct.version(), layered.version());
+        assert_eq!(direct.message(), layered.message());
+        assert_eq!(direct.delta_len(), layered.delta().map(|b| b.len()).sum());
+    }
+}

@@ -1,0 +1,131 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pilot_base::{MapChange, Name, SharedMap};
+use smallvec::SmallVec;
+
+use crate::{Encoded, TypeUrl};
+
+/// Resources by name; `None` hides what a lower layer has.
+pub type Layer = SharedMap<Name, Option<Arc<Encoded>>>;
+
+/// What exists for one proxy and one type: layers of shared maps, the most general at the bottom.
+///
+/// Layers are shared between proxies, so what differs for one proxy never copies what is common to all.
+#[derive(Clone, Default)]
+pub struct Manifest {
+    layers: SmallVec<[Layer; 4]>,
+}
+
+impl Manifest {
+    /// `layers` from the bottom up.
+    pub fn new(layers: impl IntoIterator<Item = Layer>) -> Self {
+        Self { layers: layers.into_iter().collect() }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<Encoded>> {
+        self.layers.iter().rev().find_map(|layer| layer.get(name)).and_then(Option::as_ref)
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// All resources: layer by layer, in order of names within each, so that streams which share a layer are sent the
+    /// same run of bytes.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
+        let visible =
+            |at: usize, name: &Name| self.layers[at + 1..].iter().all(|upper| upper.get(name).is_none());
+        self.layers.iter().enumerate().flat_map(move |(at, layer)| {
+            layer
+                .iter()
+                .filter(move |(name, _)| visible(at, name))
+                .filter_map(|(_, encoded)| encoded.as_ref())
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// Are both the very same, without a look at any resource?
+    pub fn same(&self, other: &Self) -> bool {
+        self.layers.len() == other.layers.len()
+            && self.layers.iter().zip(&other.layers).all(|(a, b)| a.ptr_eq(b))
+    }
+
+    /// Adds to `names` every name whose resource may differ. Costs what differs, not what there is.
+    pub fn diff(&self, newer: &Self, names: &mut BTreeSet<Name>) {
+        let empty = Layer::new();
+        for at in 0..self.layers.len().max(newer.layers.len()) {
+            let old = self.layers.get(at).unwrap_or(&empty);
+            let new = newer.layers.get(at).unwrap_or(&empty);
+            old.diff(new, |change| {
+                let (MapChange::Added(name, _) | MapChange::Removed(name, _) | MapChange::Changed(name, ..)) =
+                    change;
+                if self.get(name) != newer.get(name) {
+                    names.insert(name.clone());
+                }
+            });
+        }
+    }
+}
+
+impl PartialEq for Manifest {
+    fn eq(&self, other: &Self) -> bool {
+        self.layers == other.layers
+    }
+}
+
+/// The manifests of all types for one proxy, taken at one moment: nothing in one refers to what another lacks.
+#[derive(Clone, PartialEq, Default)]
+pub struct Manifests {
+    /// What responses call their version.
+    pub version: u64,
+    pub by_type: [Manifest; TypeUrl::ALL.len()],
+}
+
+impl Manifests {
+    pub fn of(&self, type_url: TypeUrl) -> &Manifest {
+        &self.by_type[type_url.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::{Layer, Manifest};
+    use crate::{Encoded, TypeUrl};
+
+    fn layer(entries: &[(&str, Option<&str>)]) -> Layer {
+        let encode =
+            |name: &str, text: &str| Arc::new(Encoded::new(TypeUrl::Cluster, name.into(), text.as_bytes()));
+        entries.iter().map(|(name, text)| ((*name).into(), text.map(|t| encode(name, t)))).collect()
+    }
+
+    fn names(manifest: &Manifest) -> Vec<&str> {
+        manifest.iter().map(|e| e.name().as_str()).collect()
+    }
+
+    #[test]
+    fn upper_layers_hide_and_replace() {
+        let base = layer(&[("a", Some("1")), ("b", Some("1")), ("c", Some("1"))]);
+        let own = layer(&[("b", None), ("c", Some("2")), ("d", Some("1"))]);
+        let manifest = Manifest::new([base, own]);
+        assert_eq!(names(&manifest), ["a", "c", "d"]);
+        assert!(!manifest.contains("b"));
+        assert_eq!(manifest.get("c").map(|e| e.message()), Some(b"2".to_vec()));
+    }
+
+    #[test]
+    fn a_change_below_that_is_hidden_above_is_none() {
+        let own = layer(&[("b", Some("own"))]);
+        let old = Manifest::new([layer(&[("a", Some("1")), ("b", Some("1"))]), own.clone()]);
+        let new = Manifest::new([layer(&[("a", Some("2")), ("b", Some("2"))]), own]);
+        let mut differs = BTreeSet::new();
+        old.diff(&new, &mut differs);
+        assert_eq!(differs.into_iter().collect::<Vec<_>>(), ["a"]);
+    }
+}

@@ -1,0 +1,450 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pilot_base::{Millis, Name};
+
+use crate::request::{Ask, Protocol, Request};
+use crate::response::Response;
+use crate::watch::{Gone, Plan, Verdict, Watch};
+use crate::{Encoded, Manifests, TypeUrl, quirks};
+
+/// How fast a session goes. Simulation and tests have their own.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacing {
+    pub patience: Millis,
+    pub listener_interval: Millis,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self { patience: quirks::PATIENCE, listener_interval: quirks::LISTENER_INTERVAL }
+    }
+}
+
+/// What happened on a stream that somebody else should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    Accepted(TypeUrl),
+    /// A client refused a response. `resources` are those to blame, empty while that is being found out.
+    Refused {
+        type_url: TypeUrl,
+        error: String,
+        resources: Vec<Name>,
+    },
+    /// An answer to a response that is not the last one.
+    Stale(TypeUrl),
+}
+
+/// One stream.
+///
+/// Several moments of the mesh are kept. New clusters come from `latest`. Listeners and routes come from `up`, the newest
+/// moment whose clusters stand at the client with endpoints. A cluster goes only when no moment has it from which the
+/// client may still hold a listener or a route. So at no time does the client hold a route to a cluster that it does not
+/// have.
+///
+/// A client that comes back with things of its own is asked nothing about them: until it has accepted our clusters, `up`
+/// is unknown and it gets no new listeners and routes; until it has accepted those, it keeps its clusters.
+pub struct Session {
+    protocol: Protocol,
+    pacing: Pacing,
+    latest: Arc<Manifests>,
+    up: Option<Arc<Manifests>>,
+    /// Have our clusters ever stood at the client? Before, `up` is only hoped for.
+    clusters_stood: bool,
+    /// The moments from which the client may hold something, for each type; `None` if that cannot be known.
+    past: [Option<Vec<Arc<Manifests>>>; TypeUrl::ALL.len()],
+    /// The moment at which each type stands at the client.
+    stands: [Option<Arc<Manifests>>; TypeUrl::ALL.len()],
+    watches: [Option<Watch>; TypeUrl::ALL.len()],
+    nonces: u64,
+    /// Clusters that were sent on this stream and not yet followed by endpoints.
+    owed: BTreeMap<Name, Owed>,
+    /// Until when listeners and routes wait for new clusters to be given endpoints.
+    warm_by: Millis,
+    polled_at: Millis,
+    /// Did a moment move during this poll? Then other types may have something to send.
+    moved: bool,
+    events: Vec<Event>,
+}
+
+/// Why a cluster is owed endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Owed {
+    /// The client had it before and goes on using the old definition.
+    Changed,
+    /// The client cannot use it yet.
+    New,
+}
+
+impl Protocol {
+    /// Is there anything in the plan that this protocol has words for?
+    fn can_say(self, type_url: TypeUrl, plan: &Plan) -> bool {
+        match self {
+            Self::StateOfTheWorld if !type_url.is_whole_state() => !plan.changed.is_empty(),
+            _ => !plan.is_empty(),
+        }
+    }
+}
+
+impl Session {
+    pub fn new(protocol: Protocol, manifests: Arc<Manifests>, pacing: Pacing) -> Self {
+        Self {
+            protocol,
+            pacing,
+            up: Some(Arc::clone(&manifests)),
+            latest: manifests,
+            clusters_stood: false,
+            past: std::array::from_fn(|_| Some(Vec::new())),
+            stands: Default::default(),
+            watches: Default::default(),
+            nonces: 0,
+            owed: BTreeMap::new(),
+            warm_by: 0,
+            polled_at: 0,
+            moved: false,
+            events: Vec::new(),
+        }
+    }
+
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// There is something newer. Call [`poll`](Self::poll) afterwards.
+    pub fn update(&mut self, manifests: Arc<Manifests>) {
+        self.latest = manifests;
+    }
+
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The nonce last sent for a type: for status pages.
+    pub fn nonce_sent(&self, type_url: TypeUrl) -> Option<&str> {
+        self.watch(type_url).map(Watch::last_nonce)
+    }
+
+    /// Has everything that was asked for and exists been accepted?
+    pub fn is_in_sync(&self) -> bool {
+        self.watches.iter().flatten().all(|watch| !watch.in_flight())
+            && TypeUrl::ALL
+                .into_iter()
+                .filter(|t| self.watch(*t).is_some())
+                .all(|t| self.stands[t.index()].as_ref().is_some_and(|m| m.of(t).same(self.latest.of(t))))
+    }
+
+    /// The client said something. Call [`poll`](Self::poll) afterwards.
+    pub fn request(&mut self, request: Request) {
+        let Request { type_url, nonce, error, ask } = request;
+        let watch = self.watches[type_url.index()].get_or_insert_with(|| Watch::new(type_url));
+        // A client may make up a nonce for its first request of a type; there is nothing it could be an answer to.
+        if watch.is_introduced() && !nonce.is_empty() {
+            let verdict = watch.answered(&nonce, error.as_deref());
+            // Without a response in flight this is how state-of-the-world clients tell new names.
+            let known = watch.last_nonce().is_empty() || nonce == watch.last_nonce();
+            if verdict == Verdict::Stale && (watch.in_flight() || !known) {
+                self.events.push(Event::Stale(type_url));
+                // A newer request with the whole list will follow the answer to what is in flight. Changes are said
+                // only once, whatever the nonce.
+                if matches!(ask, Ask::Names { .. }) {
+                    return;
+                }
+            }
+            self.note_verdict(type_url, verdict, error);
+        }
+        self.note_ask(type_url, ask);
+    }
+
+    fn note_verdict(&mut self, type_url: TypeUrl, verdict: Verdict, error: Option<String>) {
+        let resources = match verdict {
+            Verdict::Stale => return,
+            Verdict::Accepted => {
+                self.events.push(Event::Accepted(type_url));
+                self.note_past(type_url);
+                return;
+            }
+            Verdict::Refused(resources) => resources,
+            Verdict::Searching => Vec::new(),
+        };
+        if type_url == TypeUrl::Cluster {
+            // What the client will not have it need not be given endpoints for.
+            self.owed.retain(|name, _| !resources.contains(name));
+            if !self.clusters_stood {
+                self.up = None;
+            }
+        }
+        self.events.push(Event::Refused { type_url, error: error.unwrap_or_default(), resources });
+    }
+
+    fn note_ask(&mut self, type_url: TypeUrl, ask: Ask) {
+        let at = type_url.index();
+        let is_first = self.watch(type_url).is_some_and(|watch| !watch.is_introduced());
+        if is_first && ask.is_return() && !self.clusters_stood {
+            self.client_returns();
+        }
+        let Some(watch) = &mut self.watches[at] else { return };
+        match ask {
+            Ask::Names { names, .. } => {
+                if !watch.set_names(names) {
+                    self.watches[at] = None;
+                    self.stands[at] = None;
+                    self.past[at] = Some(Vec::new());
+                }
+            }
+            Ask::Changes { mut subscribe, unsubscribe, initial } => {
+                if is_first && !type_url.is_whole_state() {
+                    subscribe.extend(initial.iter().map(|(name, _)| name.clone()));
+                }
+                watch.change_names(subscribe, &unsubscribe);
+                if is_first && !initial.is_empty() {
+                    watch.set_initial(initial, self.latest.of(type_url));
+                }
+            }
+        }
+        if type_url == TypeUrl::Endpoint {
+            self.repeat_owed();
+        }
+    }
+
+    /// The next response, if there is one to send now. Call until there is none.
+    pub fn poll(&mut self, now: Millis) -> Option<Response> {
+        self.polled_at = now;
+        loop {
+            self.moved = false;
+            self.advance(now);
+            if let Some(response) = TypeUrl::ALL.into_iter().find_map(|t| self.send(t, now)) {
+                return Some(response);
+            }
+            self.advance(now);
+            // Types that had nothing to send may have cleared the way for others.
+            if !self.moved {
+                return None;
+            }
+        }
+    }
+
+    /// When [`poll`](Self::poll) should be called again though nothing happened.
+    pub fn wake_at(&self) -> Option<Millis> {
+        let listener = self.watch(TypeUrl::Listener).filter(|w| !w.in_flight()).and_then(|w| w.last_sent);
+        let behind = self.up.as_ref().is_some_and(|up| !self.stands_at(TypeUrl::Listener, up));
+        let pace = listener.filter(|_| behind).map(|at| at + self.pacing.listener_interval);
+        let warm = self.waits_for_endpoints().then_some(self.warm_by);
+        let overstays = self.watches.iter().flatten().filter_map(Watch::overstays_since).min();
+        let removal = overstays.map(|since| since + self.pacing.patience);
+        // What is due and was not done waits for the client, not for time.
+        [pace, warm, removal].into_iter().flatten().filter(|at| *at > self.polled_at).min()
+    }
+
+    /// The client has things that we do not know of.
+    fn client_returns(&mut self) {
+        self.up = None;
+        self.past[TypeUrl::Listener.index()] = None;
+        self.past[TypeUrl::Route.index()] = None;
+        // Clusters may have been sent before that was known.
+        self.owed.values_mut().for_each(|owed| *owed = Owed::New);
+        self.warm_by = self.polled_at + self.pacing.patience;
+    }
+
+    /// The client holds this type as of the moment at which it stands: wholly, or with older things among it.
+    fn note_past(&mut self, type_url: TypeUrl) {
+        let wholly = self.watch(type_url).is_some_and(Watch::is_clean);
+        let Some(moment) = self.stands[type_url.index()].clone() else { return };
+        let past = &mut self.past[type_url.index()];
+        let is_last =
+            past.as_ref().and_then(|past| past.last()).is_some_and(|last| Arc::ptr_eq(last, &moment));
+        match past {
+            Some(past) if is_last && (past.len() == 1 || !wholly) => (),
+            _ if wholly => {
+                *past = Some(vec![moment]);
+                self.moved = true;
+            }
+            Some(past) => past.push(moment),
+            None => (),
+        }
+    }
+
+    fn watch(&self, type_url: TypeUrl) -> Option<&Watch> {
+        self.watches[type_url.index()].as_ref()
+    }
+
+    fn target(&self, type_url: TypeUrl) -> Option<&Arc<Manifests>> {
+        match type_url {
+            // While it is being found out which cluster is bad, good ones come and go.
+            TypeUrl::Listener | TypeUrl::Route
+                if self.watch(TypeUrl::Cluster).is_some_and(Watch::is_searching) =>
+            {
+                None
+            }
+            TypeUrl::Listener | TypeUrl::Route => self.up.as_ref(),
+            _ => Some(&self.latest),
+        }
+    }
+
+    /// Does the client hold this type as of that moment? A type nobody asked for stands everywhere.
+    fn stands_at(&self, type_url: TypeUrl, moment: &Arc<Manifests>) -> bool {
+        let Some(watch) = self.watch(type_url) else { return true };
+        let stands = self.stands[type_url.index()].as_ref();
+        watch.is_quiet() && stands.is_some_and(|at| at.of(type_url).same(moment.of(type_url)))
+    }
+
+    fn advance(&mut self, now: Millis) {
+        if now >= self.warm_by {
+            self.owed.values_mut().for_each(|owed| *owed = Owed::Changed);
+        }
+        // A cluster that is gone, or is told its endpoints in another way, is owed none.
+        if let Some(at) = &self.stands[TypeUrl::Cluster.index()] {
+            self.owed.retain(|name, _| {
+                at.of(TypeUrl::Cluster).contains(name) && at.of(TypeUrl::Endpoint).contains(name)
+            });
+        }
+        match self.watch(TypeUrl::Cluster) {
+            None => self.set_up(Arc::clone(&self.latest)),
+            Some(clusters) if clusters.is_quiet() && !self.waits_for_endpoints() => {
+                if let Some(at) = self.stands[TypeUrl::Cluster.index()].clone() {
+                    self.set_up(at);
+                    self.clusters_stood = true;
+                }
+            }
+            Some(_) => (),
+        }
+    }
+
+    fn set_up(&mut self, moment: Arc<Manifests>) {
+        self.moved |= !self.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, &moment));
+        self.up = Some(moment);
+    }
+
+    fn send(&mut self, type_url: TypeUrl, now: Millis) -> Option<Response> {
+        let at = type_url.index();
+        let moment = Arc::clone(self.target(type_url)?);
+        loop {
+            let watch = self.watch(type_url).filter(|watch| !watch.in_flight())?;
+            if self.stands_at(type_url, &moment) && watch.overstays_since().is_none() {
+                self.stands[at] = Some(moment);
+                self.note_past(type_url);
+                return None;
+            }
+            if type_url == TypeUrl::Listener && self.paced(watch, now) {
+                return None;
+            }
+            let plan = watch.plan(moment.of(type_url), now, &Leaving { session: self, type_url, now });
+            let watch = self.watches[at].as_mut()?;
+            if !self.protocol.can_say(type_url, &plan) && !watch.answer_due {
+                let more_to_do = watch.settle(plan);
+                self.stands[at] = Some(Arc::clone(&moment));
+                self.note_past(type_url);
+                if more_to_do {
+                    continue;
+                }
+                return None;
+            }
+            return Some(self.depart(type_url, plan, moment, now));
+        }
+    }
+
+    fn depart(&mut self, type_url: TypeUrl, plan: Plan, moment: Arc<Manifests>, now: Millis) -> Response {
+        let at = type_url.index();
+        self.nonces += 1;
+        let nonce = self.nonces.to_string();
+        let whole = self.protocol == Protocol::StateOfTheWorld && type_url.is_whole_state();
+        let watch = self.watches[at].as_mut().expect("only a type that is watched is sent");
+        let response = Response {
+            type_url,
+            version: moment.version.to_string(),
+            nonce: nonce.clone(),
+            resources: if whole { watch.whole_state(&plan) } else { plan.changed.clone() },
+            removed: plan.removed.clone(),
+        };
+        let is_new = |watch: &Watch, name: &Name| !watch.surely_holds(name);
+        let changed: Vec<(Name, bool)> =
+            plan.changed.iter().map(|r| (r.name().clone(), is_new(watch, r.name()))).collect();
+        watch.depart(plan, nonce, now);
+        self.stands[at] = Some(moment);
+        self.note_past(type_url);
+        match type_url {
+            TypeUrl::Cluster => self.clusters_sent(changed, now),
+            TypeUrl::Endpoint => changed.iter().for_each(|(name, _)| {
+                self.owed.remove(name);
+            }),
+            _ => (),
+        }
+        response
+    }
+
+    /// Endpoints follow their clusters, and what refers to a new cluster waits until it has some.
+    fn clusters_sent(&mut self, changed: Vec<(Name, bool)>, now: Millis) {
+        if !self.waits_for_endpoints() {
+            self.warm_by = now + self.pacing.patience;
+        }
+        // A new client asks for endpoints before it asks for anything that would name their clusters.
+        let waits = self.watch(TypeUrl::Endpoint).is_some() || self.clusters_stood || self.up.is_none();
+        for (name, is_new) in changed {
+            if self.latest.of(TypeUrl::Endpoint).contains(&name) {
+                let owed = if is_new && waits { Owed::New } else { Owed::Changed };
+                // What could not be used before a change cannot be used after it.
+                self.owed.entry(name).and_modify(|o| *o = (*o).max(owed)).or_insert(owed);
+            }
+        }
+        self.repeat_owed();
+    }
+
+    fn repeat_owed(&mut self) {
+        if let Some(watch) = &mut self.watches[TypeUrl::Endpoint.index()] {
+            self.owed.keys().for_each(|name| watch.repeat(name));
+        }
+    }
+
+    fn waits_for_endpoints(&self) -> bool {
+        self.owed.values().any(|owed| *owed == Owed::New)
+    }
+
+    /// Listeners are not pushed again and again; but who asked is answered.
+    fn paced(&self, watch: &Watch, now: Millis) -> bool {
+        let answer = watch.answer_due || watch.owes_names();
+        !answer && watch.last_sent.is_some_and(|at| now < at + self.pacing.listener_interval)
+    }
+
+    /// Can a listener or route that the client holds, or is about to get, name this cluster?
+    fn may_be_named(&self, cluster: &Name) -> bool {
+        let has = |moment: &Arc<Manifests>| moment.of(TypeUrl::Cluster).contains(cluster);
+        let in_past = |t: TypeUrl| self.past[t.index()].as_ref().is_none_or(|past| past.iter().any(has));
+        self.up.as_ref().is_none_or(has) || in_past(TypeUrl::Listener) || in_past(TypeUrl::Route)
+    }
+}
+
+/// Which names of a type may leave, and what stands in for those that may not.
+struct Leaving<'a> {
+    session: &'a Session,
+    type_url: TypeUrl,
+    now: Millis,
+}
+
+impl Gone for Leaving<'_> {
+    fn may_go(&self, name: &Name, since: Millis) -> bool {
+        let session = self.session;
+        let free = match self.type_url {
+            TypeUrl::Cluster => !session.may_be_named(name),
+            TypeUrl::Endpoint => {
+                !session.watch(TypeUrl::Cluster).is_some_and(|clusters| clusters.holds(name))
+            }
+            TypeUrl::Route => session.up.as_ref().is_some_and(|up| session.stands_at(TypeUrl::Listener, up)),
+            _ => true,
+        };
+        free || self.now >= since + session.pacing.patience
+    }
+
+    /// A cluster that had to stay still needs its endpoints. A listener needs its route only if an older one, of which we
+    /// know nothing, would serve in its place; a new listener waits without harm.
+    fn stand_in(&self, name: &Name) -> Option<Arc<Encoded>> {
+        let session = self.session;
+        let stands = |t: TypeUrl| session.stands[t.index()].as_ref();
+        let moments = match self.type_url {
+            TypeUrl::Endpoint => [session.up.as_ref(), stands(TypeUrl::Cluster)],
+            TypeUrl::Route if session.past[TypeUrl::Route.index()].is_none() => {
+                [stands(TypeUrl::Listener), None]
+            }
+            _ => [None, None],
+        };
+        moments.into_iter().flatten().find_map(|moment| moment.of(self.type_url).get(name)).cloned()
+    }
+}

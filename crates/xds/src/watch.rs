@@ -1,0 +1,500 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use pilot_base::{FastSet, Hash64, Millis, Name};
+
+use crate::request::WILDCARD;
+use crate::{Encoded, Manifest, TypeUrl};
+
+/// What a client holds under a name.
+#[derive(Clone, Debug)]
+enum Holding {
+    Resource(Arc<Encoded>),
+    /// Something else: from an earlier stream, or from the good part of a response that was refused.
+    Unknown,
+    Nothing,
+}
+
+/// Names under which the client holds something other than the base manifest says.
+type Exceptions = BTreeMap<Name, Holding>;
+
+/// What one client asked for, has, refused and is being sent, for one type.
+///
+/// Invariant: with no response in flight and no name in `unsure`, the client holds for every name it asked for what
+/// `except` says, and where that says nothing, what `base` says.
+pub(crate) struct Watch {
+    type_url: TypeUrl,
+    introduced: bool,
+    wildcard: bool,
+    names: FastSet<Name>,
+    base: Manifest,
+    except: Exceptions,
+    /// Names that must be sent whatever the client is believed to hold: newly asked for, to be repeated, or part of a
+    /// response it refused (it may have kept the good part).
+    unsure: BTreeSet<Name>,
+    flight: Option<Flight>,
+    last_nonce: String,
+    /// The client waits for an answer, even an empty one: so it is when it asks for everything there is.
+    pub(crate) answer_due: bool,
+    /// Versions that the client refused; none of them is sent again.
+    refused: BTreeMap<Name, Hash64>,
+    /// Parts of a refused response of which nobody knows which is guilty. Each is tried on its own.
+    trials: VecDeque<BTreeSet<Name>>,
+    pub(crate) last_sent: Option<Millis>,
+    /// What the client still holds only because it may not go yet, and since when.
+    overstaying: BTreeMap<Name, Millis>,
+}
+
+/// A response that was sent and not yet answered.
+struct Flight {
+    nonce: String,
+    target: Manifest,
+    except_after: Exceptions,
+    changed: Vec<Arc<Encoded>>,
+    removed: Vec<Name>,
+    is_trial: bool,
+}
+
+/// What would bring the client to a target.
+pub(crate) struct Plan {
+    /// Resources that the client does not hold like this.
+    pub(crate) changed: Vec<Arc<Encoded>>,
+    pub(crate) removed: Vec<Name>,
+    except_after: Exceptions,
+    target: Manifest,
+    is_trial: bool,
+    /// Names that are gone from the target but must still be kept.
+    overstaying: BTreeMap<Name, Millis>,
+    /// Names that wait for a trial to end.
+    postponed: Vec<Name>,
+}
+
+/// What becomes of names that are gone from the target.
+pub(crate) trait Gone {
+    /// May the client lose it now? `since` is when it should have gone first.
+    fn may_go(&self, name: &Name, since: Millis) -> bool;
+    /// What the client can be given if it asks for it while it must stay.
+    fn stand_in(&self, name: &Name) -> Option<Arc<Encoded>>;
+}
+
+/// What one name needs.
+enum Todo {
+    Nothing,
+    /// The client goes on holding what it holds.
+    Keep,
+    Send(Arc<Encoded>),
+    /// Also said of what the client asked for in vain.
+    Remove {
+        held: bool,
+    },
+}
+
+impl Plan {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
+}
+
+/// How a client took a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Accepted,
+    /// These resources are to blame and will not be sent again in this version.
+    Refused(Vec<Name>),
+    /// Refused without a name: parts of it will be tried one after the other.
+    Searching,
+    /// The answer was to no response that is in flight.
+    Stale,
+}
+
+impl Watch {
+    pub(crate) fn new(type_url: TypeUrl) -> Self {
+        Self {
+            type_url,
+            introduced: false,
+            wildcard: false,
+            names: FastSet::default(),
+            base: Manifest::default(),
+            except: Exceptions::new(),
+            unsure: BTreeSet::new(),
+            flight: None,
+            last_nonce: String::new(),
+            answer_due: type_url.is_whole_state(),
+            refused: BTreeMap::new(),
+            trials: VecDeque::new(),
+            last_sent: None,
+            overstaying: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn wants(&self, name: &Name) -> bool {
+        self.wildcard || self.names.contains(name)
+    }
+
+    pub(crate) fn in_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// Nothing in flight, nothing being searched, nothing owed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.flight.is_none() && self.trials.is_empty() && self.unsure.is_empty() && !self.answer_due
+    }
+
+    /// The client holds exactly what the base says.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.flight.is_none() && self.except.is_empty() && self.unsure.is_empty()
+    }
+
+    pub(crate) fn is_searching(&self) -> bool {
+        !self.trials.is_empty()
+    }
+
+    /// Is it certain that the client has some version of this?
+    pub(crate) fn surely_holds(&self, name: &Name) -> bool {
+        self.wants(name) && matches!(self.holding(name), Holding::Resource(_)) && !self.unsure.contains(name)
+    }
+
+    /// May the client have something under this name?
+    pub(crate) fn holds(&self, name: &Name) -> bool {
+        self.wants(name) && !matches!(self.holding(name), Holding::Nothing)
+    }
+
+    /// Since when the oldest name that should be gone has had to stay.
+    pub(crate) fn overstays_since(&self) -> Option<Millis> {
+        self.overstaying.values().min().copied()
+    }
+
+    pub(crate) fn owes_names(&self) -> bool {
+        !self.unsure.is_empty()
+    }
+
+    pub(crate) fn last_nonce(&self) -> &str {
+        &self.last_nonce
+    }
+
+    fn holding(&self, name: &Name) -> Holding {
+        match self.except.get(name) {
+            Some(holding) => holding.clone(),
+            None => self.base.get(name).cloned().map_or(Holding::Nothing, Holding::Resource),
+        }
+    }
+
+    // --- what the client asks for
+
+    /// Has the client ever said what it wants of this type?
+    pub(crate) fn is_introduced(&self) -> bool {
+        self.introduced
+    }
+
+    /// The client's whole list of names. Tells whether it still wants anything.
+    pub(crate) fn set_names(&mut self, names: Vec<Name>) -> bool {
+        let nothing_said =
+            names.is_empty() && self.type_url.is_whole_state() && (!self.introduced || self.wildcard);
+        let everything = nothing_said || names.iter().any(|name| name == WILDCARD);
+        self.introduced = true;
+        let asked: FastSet<Name> = names.into_iter().filter(|name| name != WILDCARD).collect();
+        let gone: Vec<Name> = self.names.iter().filter(|name| !asked.contains(*name)).cloned().collect();
+        for name in gone {
+            self.unsubscribe(&name);
+        }
+        for name in asked {
+            if !self.names.contains(&name) {
+                self.subscribe(name);
+            }
+        }
+        if everything {
+            self.want_all()
+        } else {
+            self.want_by_name()
+        }
+        self.wildcard || !self.names.is_empty()
+    }
+
+    pub(crate) fn change_names(&mut self, subscribe: Vec<Name>, unsubscribe: &[Name]) {
+        if !self.introduced && subscribe.is_empty() && self.type_url.is_whole_state() {
+            self.want_all();
+        }
+        self.introduced = true;
+        for name in subscribe {
+            if name == WILDCARD { self.want_all() } else { self.subscribe(name) }
+        }
+        for name in unsubscribe {
+            if name == WILDCARD { self.want_by_name() } else { self.unsubscribe(name) }
+        }
+    }
+
+    /// What the client kept from an earlier stream. Compared with what there is now, then forgotten: only differences stay.
+    pub(crate) fn set_initial(&mut self, initial: Vec<(Name, String)>, target: &Manifest) {
+        self.base = target.clone();
+        let held: BTreeMap<Name, String> = initial.into_iter().collect();
+        for resource in target.iter() {
+            let name = resource.name();
+            match held.get(name) {
+                _ if !self.wants(name) => (),
+                Some(version) if version.as_bytes() == resource.version().to_text() => {
+                    self.unsure.remove(name);
+                }
+                Some(_) => drop(self.except.insert(name.clone(), Holding::Unknown)),
+                None => drop(self.except.insert(name.clone(), Holding::Nothing)),
+            }
+        }
+        for name in held.into_keys() {
+            if self.wants(&name) && !target.contains(&name) {
+                self.except.insert(name, Holding::Unknown);
+            }
+        }
+    }
+
+    /// Whatever it had by name is sent again: it asks for everything, and everything is the answer.
+    fn want_all(&mut self) {
+        if !self.wildcard {
+            self.wildcard = true;
+            self.base = Manifest::default();
+            self.except.clear();
+            self.answer_due = true;
+        }
+    }
+
+    fn want_by_name(&mut self) {
+        if self.wildcard {
+            self.wildcard = false;
+            let names = &self.names;
+            self.except.retain(|name, _| names.contains(name));
+            self.unsure.retain(|name| names.contains(name));
+        }
+    }
+
+    fn subscribe(&mut self, name: Name) {
+        self.unsure.insert(name.clone());
+        self.names.insert(name);
+    }
+
+    fn unsubscribe(&mut self, name: &Name) {
+        self.names.remove(name);
+        if !self.wildcard {
+            self.unsure.remove(name);
+            self.except.remove(name);
+            self.refused.remove(name);
+        }
+    }
+
+    /// Sends this again, though it did not change.
+    pub(crate) fn repeat(&mut self, name: &Name) {
+        if self.wants(name) {
+            self.unsure.insert(name.clone());
+        }
+    }
+
+    // --- what the client is sent
+
+    /// What it takes to bring the client to `target`.
+    pub(crate) fn plan(&self, target: &Manifest, now: Millis, gone: &dyn Gone) -> Plan {
+        let mut names = BTreeSet::new();
+        self.base.diff(target, &mut names);
+        names.extend(self.except.keys().cloned());
+        names.extend(self.unsure.iter().cloned());
+        let trial = self.trials.front();
+        let mut plan = Plan {
+            changed: Vec::new(),
+            removed: Vec::new(),
+            except_after: Exceptions::new(),
+            target: target.clone(),
+            is_trial: trial.is_some(),
+            overstaying: BTreeMap::new(),
+            postponed: Vec::new(),
+        };
+        for name in names.into_iter().filter(|name| self.wants(name)) {
+            let since = self.overstaying.get(&name).copied().unwrap_or(now);
+            let what = match self.what_to_do(&name, plan.target.get(&name)) {
+                Todo::Remove { held } if !gone.may_go(&name, since) => {
+                    let stand_in = gone.stand_in(&name).filter(|_| self.unsure.contains(&name));
+                    if held || stand_in.is_some() {
+                        plan.overstaying.insert(name.clone(), since);
+                    }
+                    match stand_in {
+                        Some(resource) => {
+                            plan.except_after.insert(name.clone(), Holding::Resource(Arc::clone(&resource)));
+                            Todo::Send(resource)
+                        }
+                        None if held => Todo::Keep,
+                        None => Todo::Remove { held },
+                    }
+                }
+                // What is not in the part under trial stays as it is until that is over.
+                Todo::Send(_) | Todo::Remove { .. } if trial.is_some_and(|names| !names.contains(&name)) => {
+                    plan.postponed.push(name.clone());
+                    Todo::Keep
+                }
+                what => what,
+            };
+            match what {
+                Todo::Nothing => (),
+                Todo::Keep => drop(plan.except_after.insert(name.clone(), self.holding(&name))),
+                Todo::Send(resource) => plan.changed.push(resource),
+                Todo::Remove { .. } => plan.removed.push(name),
+            }
+        }
+        plan
+    }
+
+    fn what_to_do(&self, name: &Name, wanted: Option<&Arc<Encoded>>) -> Todo {
+        let unsure = self.unsure.contains(name);
+        match (wanted, self.holding(name)) {
+            (Some(wanted), Holding::Resource(has)) if !unsure && has == *wanted => Todo::Nothing,
+            (Some(wanted), _) if self.refused.get(name) == Some(&wanted.version()) => Todo::Keep,
+            (Some(wanted), _) => Todo::Send(Arc::clone(wanted)),
+            (None, Holding::Nothing) if !unsure => Todo::Nothing,
+            (None, Holding::Nothing) => Todo::Remove { held: false },
+            (None, _) => Todo::Remove { held: true },
+        }
+    }
+
+    /// Everything that a client must be told when only the whole can be told.
+    pub(crate) fn whole_state(&self, plan: &Plan) -> Vec<Arc<Encoded>> {
+        let wanted = plan.target.iter().filter(|r| self.wants(r.name()));
+        let current = wanted.filter(|r| !plan.except_after.contains_key(r.name())).cloned();
+        let kept = plan.except_after.values().filter_map(|holding| match holding {
+            Holding::Resource(resource) => Some(Arc::clone(resource)),
+            Holding::Unknown | Holding::Nothing => None,
+        });
+        current.chain(kept).collect()
+    }
+
+    /// There is nothing to send: the client already holds what the plan leads to. Tells whether
+    /// something was put off that can be done now.
+    pub(crate) fn settle(&mut self, plan: Plan) -> bool {
+        self.forget_doubts(&plan);
+        self.base = plan.target;
+        self.except = plan.except_after;
+        self.overstaying = plan.overstaying;
+        if plan.is_trial {
+            self.trials.pop_front();
+        }
+        !self.trials.is_empty() || !self.unsure.is_empty()
+    }
+
+    pub(crate) fn depart(&mut self, plan: Plan, nonce: String, now: Millis) {
+        self.forget_doubts(&plan);
+        self.answer_due = false;
+        self.last_sent = Some(now);
+        self.last_nonce.clone_from(&nonce);
+        let Plan { changed, removed, except_after, target, is_trial, overstaying, postponed: _ } = plan;
+        self.overstaying = overstaying;
+        self.flight = Some(Flight { nonce, target, except_after, changed, removed, is_trial });
+    }
+
+    /// The plan has dealt with every name, except those that it put off.
+    fn forget_doubts(&mut self, plan: &Plan) {
+        self.unsure = plan.postponed.iter().cloned().collect();
+        self.refused.retain(|name, version| plan.target.get(name).is_some_and(|r| r.version() == *version));
+    }
+
+    // --- how the client takes it
+
+    pub(crate) fn answered(&mut self, nonce: &str, error: Option<&str>) -> Verdict {
+        let Some(flight) = self.flight.take_if(|flight| flight.nonce == nonce) else { return Verdict::Stale };
+        if flight.is_trial {
+            self.trials.pop_front();
+        }
+        match error {
+            None => {
+                self.base = flight.target;
+                self.except = flight.except_after;
+                self.except.retain(|name, _| self.wildcard || self.names.contains(name));
+                Verdict::Accepted
+            }
+            Some(error) => self.refuse(flight, error),
+        }
+    }
+
+    fn refuse(&mut self, flight: Flight, error: &str) -> Verdict {
+        // Envoy keeps the good part of what it refuses, so nothing is known of any name in it.
+        let touched = flight.changed.iter().map(|r| r.name()).chain(&flight.removed);
+        let wanted: Vec<Name> = touched.filter(|name| self.wants(name)).cloned().collect();
+        for name in &wanted {
+            if matches!(self.holding(name), Holding::Nothing) {
+                self.except.insert(name.clone(), Holding::Unknown);
+            }
+        }
+        let guilty: Vec<&Arc<Encoded>> = match &flight.changed[..] {
+            [only] => vec![only],
+            changed => named_in(error, changed),
+        };
+        if guilty.is_empty() && flight.changed.len() > 1 {
+            let names: Vec<Name> = flight.changed.iter().map(|r| r.name().clone()).collect();
+            let (first, second) = names.split_at(names.len() / 2);
+            self.trials.push_front(second.iter().cloned().collect());
+            self.trials.push_front(first.iter().cloned().collect());
+            self.unsure.extend(wanted);
+            return Verdict::Searching;
+        }
+        if guilty.is_empty() {
+            // Nothing was added, so nothing can be left out: the client stands where it stands.
+            self.base = flight.target;
+            self.except = flight.except_after;
+            return Verdict::Refused(Vec::new());
+        }
+        self.unsure.extend(wanted);
+        for resource in &guilty {
+            self.refused.insert(resource.name().clone(), resource.version());
+            self.unsure.remove(resource.name());
+        }
+        Verdict::Refused(guilty.into_iter().map(|r| r.name().clone()).collect())
+    }
+}
+
+/// The resources that an error message names. A name that occurs only as part of a longer one is not meant.
+fn named_in<'a>(error: &str, resources: &'a [Arc<Encoded>]) -> Vec<&'a Arc<Encoded>> {
+    let mut by_length: Vec<&Arc<Encoded>> = resources.iter().filter(|r| !r.name().is_empty()).collect();
+    by_length.sort_by_key(|r| std::cmp::Reverse(r.name().len()));
+    let mut taken: Vec<std::ops::Range<usize>> = Vec::new();
+    let mut named = Vec::new();
+    for resource in by_length {
+        let free: Vec<_> = error
+            .match_indices(resource.name().as_str())
+            .map(|(at, text)| at..at + text.len())
+            .filter(|place| is_whole_word(error, place))
+            .filter(|place| !taken.iter().any(|t| t.start <= place.start && place.end <= t.end))
+            .collect();
+        if !free.is_empty() {
+            taken.extend(free);
+            named.push(resource);
+        }
+    }
+    named
+}
+
+fn is_whole_word(text: &str, place: &std::ops::Range<usize>) -> bool {
+    let part_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '|');
+    let before = text[..place.start].chars().next_back();
+    let mut after = text[place.end..].chars();
+    let next = after.next();
+    // A full stop may end a sentence or go on with a name.
+    let goes_on = next == Some('.') && after.next().is_some_and(part_of_name);
+    !before.is_some_and(|c| part_of_name(c) || c == '.') && !next.is_some_and(part_of_name) && !goes_on
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::named_in;
+    use crate::{Encoded, TypeUrl};
+
+    fn blamed(error: &str, names: &[&str]) -> Vec<String> {
+        let encode = |name: &&str| Arc::new(Encoded::new(TypeUrl::Listener, (*name).into(), b""));
+        let resources: Vec<_> = names.iter().map(encode).collect();
+        named_in(error, &resources).into_iter().map(|r| r.name().to_string()).collect()
+    }
+
+    #[test]
+    fn only_whole_names_are_blamed() {
+        let envoy = "Error adding/updating listener(s) 0.0.0.0_8080: filter not found\n";
+        assert_eq!(blamed(envoy, &["0.0.0.0_80", "0.0.0.0_8080", "virtualInbound"]), ["0.0.0.0_8080"]);
+        let clusters = ["outbound|80||a.b", "outbound|80||a.b.c", "outbound|80|v1|a.b"];
+        assert_eq!(blamed("cluster outbound|80||a.b.c is bad", &clusters), ["outbound|80||a.b.c"]);
+        assert_eq!(blamed("cluster outbound|80||a.b.", &clusters), ["outbound|80||a.b"]);
+        assert_eq!(blamed("c10, c2", &["c1", "c2", "c10"]), ["c10", "c2"]);
+        assert!(blamed("no good", &["c1", "c2"]).is_empty());
+    }
+}
