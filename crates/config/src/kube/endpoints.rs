@@ -1,0 +1,176 @@
+use std::collections::BTreeMap;
+
+use pilot_base::Name;
+use pilot_model::{Address, EndpointSlice, Health, Protocol, SliceEndpoint, SlicePort};
+use serde::Deserialize;
+
+use crate::check::Check;
+use crate::de;
+use crate::object::Meta;
+use crate::yaml::Node;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Slice {
+    endpoints: Vec<SliceItem>,
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SliceItem {
+    addresses: Vec<String>,
+    conditions: Conditions,
+    target_ref: Option<TargetRef>,
+    node_name: String,
+    zone: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Conditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TargetRef {
+    kind: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Port {
+    name: String,
+    port: u32,
+    protocol: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Subsets {
+    subsets: Vec<Subset>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Subset {
+    addresses: Vec<SubsetAddress>,
+    not_ready_addresses: Vec<SubsetAddress>,
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SubsetAddress {
+    ip: String,
+    node_name: String,
+    target_ref: Option<TargetRef>,
+}
+
+/// `discovery.k8s.io/v1 EndpointSlice`: its fields stand at the top, and a label names the service.
+pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Option<EndpointSlice> {
+    let slice: Slice = read(node, check)?;
+    let Some(service) = meta.labels.get("kubernetes.io/service-name") else {
+        check.reject(
+            "metadata.labels",
+            "kubernetes.io/service-name is missing: it says which service this is for",
+        );
+        return None;
+    };
+    let mut endpoints = Vec::new();
+    for (i, item) in slice.endpoints.into_iter().enumerate() {
+        let health = health(&item.conditions);
+        let addresses = addresses(&item.addresses, &format!("endpoints[{i}].addresses"), check);
+        if addresses.is_empty() {
+            continue;
+        }
+        endpoints.push(SliceEndpoint {
+            addresses,
+            health,
+            pod: pod(item.target_ref),
+            node: item.node_name.into(),
+            zone: item.zone.into(),
+        });
+    }
+    Some(EndpointSlice { service: service.clone(), ports: ports(slice.ports, "ports", check), endpoints })
+}
+
+/// `v1 Endpoints`: named like its service; each subset is what a slice is.
+pub(crate) fn decode_endpoints(
+    meta: &Meta,
+    node: &Node<'_>,
+    check: &mut Check<'_>,
+) -> Option<Vec<EndpointSlice>> {
+    let subsets: Subsets = read(node, check)?;
+    let mut slices = Vec::new();
+    for (i, subset) in subsets.subsets.into_iter().enumerate() {
+        let path = format!("subsets[{i}]");
+        let mut endpoints = Vec::new();
+        let ready = subset.addresses.into_iter().map(|a| (a, Health::Healthy));
+        let all = ready.chain(subset.not_ready_addresses.into_iter().map(|a| (a, Health::Unhealthy)));
+        for (address, health) in all {
+            let addresses = addresses(&[address.ip], &format!("{path}.addresses"), check);
+            if !addresses.is_empty() {
+                let pod = pod(address.target_ref);
+                let node = Name::from(address.node_name);
+                endpoints.push(SliceEndpoint { addresses, health, pod, node, zone: Name::empty() });
+            }
+        }
+        let ports = ports(subset.ports, &format!("{path}.ports"), check);
+        slices.push(EndpointSlice { service: meta.id.name.clone(), ports, endpoints });
+    }
+    Some(slices)
+}
+
+fn read<T: serde::de::DeserializeOwned>(node: &Node<'_>, check: &mut Check<'_>) -> Option<T> {
+    match de::read(node, "") {
+        Ok(typed) => Some(typed.value),
+        Err(error) => {
+            check.reject(error.path, error.message);
+            None
+        }
+    }
+}
+
+/// Not said means ready. A terminating endpoint that still serves is drained, not dropped.
+fn health(conditions: &Conditions) -> Health {
+    let terminating = conditions.terminating.unwrap_or(false);
+    let serving = conditions.serving.or(conditions.ready).unwrap_or(true);
+    match (conditions.ready.unwrap_or(true), serving, terminating) {
+        (true, _, _) => Health::Healthy,
+        (false, true, true) => Health::Draining,
+        (false, false, true) => Health::Terminating,
+        (false, ..) => Health::Unhealthy,
+    }
+}
+
+fn addresses(texts: &[String], path: &str, check: &mut Check<'_>) -> Vec<Address> {
+    let mut out = Vec::new();
+    for text in texts {
+        match Address::parse(text) {
+            Address::Ip(ip) => out.push(Address::Ip(ip)),
+            _ => check.leave_out(path, format!("{text:?} is not an IP address")),
+        }
+    }
+    out
+}
+
+fn pod(target: Option<TargetRef>) -> Option<Name> {
+    target.filter(|t| t.kind == "Pod").map(|t| t.name.into())
+}
+
+fn ports(ports: Vec<Port>, path: &str, check: &mut Check<'_>) -> Vec<SlicePort> {
+    let each = ports.into_iter().enumerate().map(|(i, port)| SlicePort {
+        number: check.port(format!("{path}[{i}].port"), port.port),
+        protocol: if port.protocol == "UDP" { Protocol::Udp } else { Protocol::Tcp },
+        name: port.name.into(),
+    });
+    each.collect()
+}
+
+/// Names of ports by number are needed nowhere else; this keeps the map type in one place.
+pub(crate) type NamedPorts = BTreeMap<Name, u16>;

@@ -1,0 +1,94 @@
+use pilot_base::Name;
+use pilot_model::Pod;
+use serde::Deserialize;
+
+use crate::check::Check;
+use crate::de;
+use crate::kube::endpoints::NamedPorts;
+use crate::object::Meta;
+use crate::yaml::Node;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Object {
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    node_name: String,
+    service_account_name: String,
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Container {
+    ports: Vec<ContainerPort>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerPort {
+    name: String,
+    container_port: u32,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    #[serde(rename = "podIP")]
+    pod_ip: String,
+    #[serde(rename = "podIPs")]
+    pod_ips: Vec<PodIp>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodIp {
+    ip: String,
+}
+
+pub(crate) fn decode(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Option<Pod> {
+    let object: Object = match de::read(node, "") {
+        Ok(typed) => typed.value,
+        Err(error) => {
+            check.reject(error.path, error.message);
+            return None;
+        }
+    };
+    let mut ports = NamedPorts::new();
+    for port in object.spec.containers.into_iter().flat_map(|c| c.ports).filter(|p| !p.name.is_empty()) {
+        if let Ok(number) = u16::try_from(port.container_port) {
+            ports.insert(port.name.into(), number);
+        }
+    }
+    let mut ips: Vec<Name> = object.status.pod_ips.into_iter().map(|ip| ip.ip.into()).collect();
+    if ips.is_empty() && !object.status.pod_ip.is_empty() {
+        ips.push(object.status.pod_ip.into());
+    }
+    let account = object.spec.service_account_name;
+    Some(Pod {
+        labels: meta.labels.clone(),
+        annotations: meta.annotations.clone(),
+        service_account: if account.is_empty() { Name::new("default") } else { account.into() },
+        node: object.spec.node_name.into(),
+        ips,
+        workload: workload(meta),
+        ports,
+    })
+}
+
+/// What made the pod. A ReplicaSet's name ends in its template's hash; what stands before is the Deployment's.
+fn workload(meta: &Meta) -> Name {
+    let Some(owner) = &meta.owner else { return meta.id.name.clone() };
+    match (owner.kind.as_str(), meta.labels.get("pod-template-hash")) {
+        ("ReplicaSet", Some(hash)) => match owner.name.strip_suffix(&format!("-{hash}")) {
+            Some(deployment) => Name::new(deployment),
+            None => Name::new(&owner.name),
+        },
+        _ => Name::new(&owner.name),
+    }
+}

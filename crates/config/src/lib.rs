@@ -1,0 +1,37 @@
+//! Files and objects become the model here: one file per kind, with its defaults and its rules.
+//!
+//! ```text
+//!   text ──yaml──► tree with lines ──de──► Istio's message ──kinds/…──► model, and issues
+//! ```
+//!
+//! Nothing fails as a whole. What cannot be read is an [`Issue`](pilot_base::Issue) with kind, name, field and line; what
+//! can be read goes on.
+
+mod check;
+mod de;
+mod kinds;
+mod kube;
+mod mesh;
+mod object;
+mod yaml;
+
+pub use mesh::{read_mesh_config, read_proxy_config};
+use object::yaml_issue;
+pub use object::{Object, Reading, read};
+
+use pilot_base::Name;
+
+/// What reading depends on beside the text.
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    /// The suffix of Kubernetes host names.
+    pub domain: Name,
+    /// The cluster that objects without one belong to.
+    pub cluster: Name,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { domain: Name::new("cluster.local"), cluster: Name::new("Kubernetes") }
+    }
+}

@@ -1,0 +1,317 @@
+use std::collections::BTreeMap;
+
+use pilot_base::{Issue, Labels, Name, ObjectRef};
+use pilot_model::{
+    Config, ConfigId, Created, DestinationRule, EndpointSlice, Kind, Namespace, Node, Pod, Service,
+    ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+};
+use serde::Deserialize;
+
+use crate::check::Check;
+use crate::yaml::{self, YamlError};
+use crate::{ReadOptions, de, kinds, kube};
+
+/// One object that could be read.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Object {
+    VirtualService(Config<VirtualService>),
+    DestinationRule(Box<Config<DestinationRule>>),
+    ServiceEntry(Config<ServiceEntry>),
+    WorkloadEntry(Config<WorkloadEntry>),
+    Sidecar(Config<Sidecar>),
+    Service(ConfigId, Service),
+    /// `v1 Endpoints` become one for each of their subsets.
+    EndpointSlice(ConfigId, EndpointSlice),
+    Pod(ConfigId, Pod),
+    Node(ConfigId, Node),
+    Namespace(ConfigId, Namespace),
+}
+
+/// What a text said.
+#[derive(Default, Debug)]
+pub struct Reading {
+    /// In the order of the text. Several objects may have the same kind and name; the last one counts.
+    pub objects: Vec<(Kind, ConfigId, Object)>,
+    /// Objects of which only kind and name could be read: whoever has an older version of them should keep it.
+    pub broken: Vec<(Kind, ConfigId)>,
+    pub issues: Vec<Issue>,
+}
+
+pub(crate) struct Meta {
+    pub(crate) id: ConfigId,
+    pub(crate) created: Created,
+    pub(crate) labels: Labels,
+    pub(crate) annotations: Labels,
+    pub(crate) owner: Option<Owner>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawMeta {
+    name: String,
+    namespace: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    creation_timestamp: String,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct Owner {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+/// Reads every object of a text. Fails only if the text as a whole cannot be read.
+pub fn read(text: &str, file: &str, options: &ReadOptions) -> Result<Reading, Issue> {
+    let object = ObjectRef::new("File", Name::empty(), file);
+    let documents = yaml::parse(text).map_err(|error| yaml_issue(&object, file, &error))?;
+    let mut reading = Reading::default();
+    for document in &documents {
+        read_object(document, file, options, &mut reading);
+    }
+    Ok(reading)
+}
+
+pub(crate) fn yaml_issue(object: &ObjectRef, file: &str, error: &YamlError) -> Issue {
+    Issue::error(object.clone(), "", format!("not YAML: {}", error.message))
+        .at(format!("{file}:{}", error.line))
+}
+
+fn read_object(node: &yaml::Node<'_>, file: &str, options: &ReadOptions, reading: &mut Reading) {
+    let text = |key: &str| node.get(key).and_then(yaml::Node::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if kind == "List"
+        && let Some(yaml::Value::List(items)) = node.get("items").map(|items| &items.value)
+    {
+        items.iter().for_each(|item| read_object(item, file, options, reading));
+        return;
+    }
+    let place = format!("{file}:{}", node.line);
+    let name =
+        node.get("metadata").and_then(|m| m.get("name")).and_then(yaml::Node::as_str).unwrap_or_default();
+    let unnamed = ObjectRef::new(if kind.is_empty() { "Object" } else { kind }, Name::empty(), name);
+    if version.is_empty() || kind.is_empty() {
+        reading
+            .issues
+            .push(Issue::error(unnamed, "", "apiVersion and kind are needed to know what this is").at(place));
+        return;
+    }
+    let kind = match find_kind(version, kind) {
+        Found::Kind(kind) => kind,
+        Found::NotOurs => return,
+        Found::Unknown(why) => {
+            reading.issues.push(Issue::warning(unnamed, "kind", why).at(place));
+            return;
+        }
+    };
+    let raw = match node.get("metadata").map(|meta| de::read::<RawMeta>(meta, "metadata")) {
+        Some(Ok(raw)) => raw.value,
+        Some(Err(error)) => {
+            let place = format!("{file}:{}", error.line);
+            reading.issues.push(Issue::error(unnamed, error.path, error.message).at(place));
+            return;
+        }
+        None => RawMeta::default(),
+    };
+    let meta = meta(raw, kind);
+    let object = meta.id.object(kind);
+    if meta.id.name.is_empty() {
+        reading.issues.push(Issue::error(object, "metadata.name", "is missing").at(place));
+        return;
+    }
+    let mut check = Check::new(object, node, file);
+    let objects = decode(kind, &meta, node, options, &mut check);
+    if check.is_rejected() {
+        reading.broken.push((kind, meta.id));
+    } else {
+        reading.objects.extend(objects.into_iter().map(|object| (kind, meta.id.clone(), object)));
+    }
+    reading.issues.extend(check.into_issues());
+}
+
+fn meta(raw: RawMeta, kind: Kind) -> Meta {
+    let cluster_wide = matches!(kind, Kind::Node | Kind::Namespace);
+    let namespace = match raw.namespace.as_str() {
+        _ if cluster_wide => Name::empty(),
+        "" => Name::new("default"),
+        namespace => Name::new(namespace),
+    };
+    Meta {
+        id: ConfigId { namespace, name: raw.name.into() },
+        created: Created(parse_timestamp(&raw.creation_timestamp).unwrap_or(0)),
+        labels: Labels::new(raw.labels),
+        annotations: Labels::new(raw.annotations),
+        owner: raw.owner_references.into_iter().next(),
+    }
+}
+
+enum Found {
+    Kind(Kind),
+    /// Something that belongs to other programs.
+    NotOurs,
+    Unknown(String),
+}
+
+fn find_kind(version: &str, kind: &str) -> Found {
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let served = match (group, kind) {
+        ("networking.istio.io", "VirtualService") => {
+            (Kind::VirtualService, &["v1", "v1beta1", "v1alpha3"][..])
+        }
+        ("networking.istio.io", "DestinationRule") => {
+            (Kind::DestinationRule, &["v1", "v1beta1", "v1alpha3"][..])
+        }
+        ("networking.istio.io", "ServiceEntry") => (Kind::ServiceEntry, &["v1", "v1beta1", "v1alpha3"][..]),
+        ("networking.istio.io", "WorkloadEntry") => (Kind::WorkloadEntry, &["v1", "v1beta1", "v1alpha3"][..]),
+        ("networking.istio.io", "Sidecar") => (Kind::Sidecar, &["v1", "v1beta1", "v1alpha3"][..]),
+        ("", "Service") => (Kind::Service, &["v1"][..]),
+        ("", "Endpoints") => (Kind::Endpoints, &["v1"][..]),
+        ("discovery.k8s.io", "EndpointSlice") => (Kind::EndpointSlice, &["v1", "v1beta1"][..]),
+        ("", "Pod") => (Kind::Pod, &["v1"][..]),
+        ("", "Node") => (Kind::Node, &["v1"][..]),
+        ("", "Namespace") => (Kind::Namespace, &["v1"][..]),
+        (group, kind) if group.ends_with("istio.io") => return Found::Unknown(istio_kind(group, kind)),
+        ("", kind) if !CORE_KINDS.contains(&kind) => {
+            return Found::Unknown(format!("{kind} is not a kind of Kubernetes' core group"));
+        }
+        _ => return Found::NotOurs,
+    };
+    match served {
+        (kind, versions) if versions.contains(&version) => Found::Kind(kind),
+        (kind, versions) => {
+            Found::Unknown(format!("{kind} has no version {version}; it has {}", versions.join(", ")))
+        }
+    }
+}
+
+fn istio_kind(group: &str, kind: &str) -> String {
+    const LATER: [&str; 10] = [
+        "Gateway",
+        "WorkloadGroup",
+        "EnvoyFilter",
+        "ProxyConfig",
+        "AuthorizationPolicy",
+        "PeerAuthentication",
+        "RequestAuthentication",
+        "Telemetry",
+        "WasmPlugin",
+        "TrafficExtension",
+    ];
+    if LATER.contains(&kind) {
+        format!("{kind} is not supported yet and has no effect")
+    } else {
+        format!("{group} has no kind {kind}")
+    }
+}
+
+/// Kinds that may stand beside ours in a folder without being a mistake.
+const CORE_KINDS: [&str; 14] = [
+    "ConfigMap",
+    "Secret",
+    "ServiceAccount",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ReplicationController",
+    "ResourceQuota",
+    "LimitRange",
+    "Event",
+    "Binding",
+    "PodTemplate",
+    "ComponentStatus",
+    "Eviction",
+    "List",
+];
+
+fn decode(
+    kind: Kind,
+    meta: &Meta,
+    node: &yaml::Node<'_>,
+    options: &ReadOptions,
+    check: &mut Check<'_>,
+) -> Vec<Object> {
+    let id = || meta.id.clone();
+    let one = |object: Option<Object>| object.into_iter().collect();
+    match kind {
+        Kind::VirtualService => {
+            one(spec(meta, node, check, kinds::virtual_service::decode).map(Object::VirtualService))
+        }
+        Kind::DestinationRule => one(spec(meta, node, check, kinds::destination_rule::decode)
+            .map(|rule| Object::DestinationRule(Box::new(rule)))),
+        Kind::ServiceEntry => {
+            one(spec(meta, node, check, kinds::service_entry::decode).map(Object::ServiceEntry))
+        }
+        Kind::WorkloadEntry => {
+            one(spec(meta, node, check, kinds::workload_entry::decode).map(Object::WorkloadEntry))
+        }
+        Kind::Sidecar => one(spec(meta, node, check, kinds::sidecar::decode).map(Object::Sidecar)),
+        Kind::Service => {
+            let service = spec(meta, node, check, |spec: kube::service::Spec, check| {
+                kube::service::decode(meta, spec, options, check)
+            });
+            one(service.map(|config| Object::Service(id(), config.spec)))
+        }
+        Kind::EndpointSlice => {
+            one(kube::endpoints::decode_slice(meta, node, check)
+                .map(|slice| Object::EndpointSlice(id(), slice)))
+        }
+        Kind::Endpoints => {
+            let slices = kube::endpoints::decode_endpoints(meta, node, check).unwrap_or_default();
+            // Each needs a name of its own; a slash cannot occur in a real one.
+            let named = |(i, slice)| {
+                let name = Name::from(format!("{}/{i}", meta.id.name));
+                Object::EndpointSlice(ConfigId { name, ..id() }, slice)
+            };
+            slices.into_iter().enumerate().map(named).collect()
+        }
+        Kind::Pod => one(kube::pod::decode(meta, node, check).map(|pod| Object::Pod(id(), pod))),
+        Kind::Node => vec![Object::Node(id(), kube::node::decode(meta))],
+        Kind::Namespace => vec![Object::Namespace(id(), kube::namespace::decode(meta))],
+    }
+}
+
+/// Reads `spec` as a message and lets the kind make something of it.
+fn spec<M: serde::de::DeserializeOwned, S>(
+    meta: &Meta,
+    node: &yaml::Node<'_>,
+    check: &mut Check<'_>,
+    decode: impl FnOnce(M, &mut Check<'_>) -> S,
+) -> Option<Config<S>> {
+    let empty = yaml::Node { line: node.line, value: yaml::Value::Map(Vec::new()) };
+    match de::read::<M>(node.get("spec").unwrap_or(&empty), "spec") {
+        Ok(typed) => {
+            for unknown in typed.unknown {
+                check.warn(unknown.path, "is not a field of this kind and has no effect");
+            }
+            let spec = decode(typed.value, check);
+            let Meta { id, created, labels, annotations, owner: _ } = meta;
+            let (labels, annotations) = (labels.clone(), annotations.clone());
+            Some(Config { id: id.clone(), created: *created, labels, annotations, spec })
+        }
+        Err(error) => {
+            check.reject(error.path, error.message);
+            None
+        }
+    }
+}
+
+/// Seconds since 1970 of `2024-05-01T12:00:00Z`. Kubernetes writes no other form.
+fn parse_timestamp(text: &str) -> Option<i64> {
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Days since 1970-01-01 by the calendar that begins its years in March.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, year_of_era) = (y.div_euclid(400), y.rem_euclid(400));
+    let day_of_year = (153 * m + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = era * 146_097 + day_of_era - 719_468;
+    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+#[cfg(test)]
+mod tests;

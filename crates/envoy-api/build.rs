@@ -1,0 +1,92 @@
+//! Generates Envoy's messages from the .proto files inside the crate `envoy-types`, with `BTreeMap` for map fields, so that
+//! the same message always encodes to the same bytes. Nothing generated is kept in the repository.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+use prost::Message as _;
+
+/// The files whose messages we build or read; what they import comes along.
+const ROOTS: &[&str] = &[
+    "envoy/admin/v3/config_dump.proto",
+    "envoy/config/bootstrap/v3/bootstrap.proto",
+    "envoy/config/cluster/v3/cluster.proto",
+    "envoy/config/endpoint/v3/endpoint.proto",
+    "envoy/config/listener/v3/listener.proto",
+    "envoy/config/route/v3/route.proto",
+    "envoy/extensions/access_loggers/file/v3/file.proto",
+    "envoy/extensions/access_loggers/grpc/v3/als.proto",
+    "envoy/extensions/filters/http/cors/v3/cors.proto",
+    "envoy/extensions/filters/http/fault/v3/fault.proto",
+    "envoy/extensions/filters/http/grpc_stats/v3/config.proto",
+    "envoy/extensions/filters/http/router/v3/router.proto",
+    "envoy/extensions/filters/listener/http_inspector/v3/http_inspector.proto",
+    "envoy/extensions/filters/listener/original_dst/v3/original_dst.proto",
+    "envoy/extensions/filters/listener/original_src/v3/original_src.proto",
+    "envoy/extensions/filters/listener/tls_inspector/v3/tls_inspector.proto",
+    "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
+    "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
+    "envoy/extensions/request_id/uuid/v3/uuid.proto",
+    "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
+    "envoy/extensions/retry/priority/previous_priorities/v3/previous_priorities_config.proto",
+    "envoy/extensions/transport_sockets/raw_buffer/v3/raw_buffer.proto",
+    "envoy/extensions/transport_sockets/tls/v3/tls.proto",
+    "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
+    "envoy/service/discovery/v3/ads.proto",
+    // Ours: messages of Istio's Envoy build, and one that envoy-types leaves out.
+    "istio/alpn.proto",
+    "istio/stats.proto",
+    "udpa/type/v1/typed_struct.proto",
+];
+
+/// Folders inside `envoy-types/proto` that import paths start from.
+const INCLUDES: &[&str] = &[
+    "data-plane-api",
+    "xds",
+    "googleapis",
+    "protoc-gen-validate",
+    "cel-spec/proto",
+    "client_model",
+    "opentelemetry-proto",
+    "ratelimit/api",
+];
+
+fn main() -> io::Result<()> {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=proto");
+    let shipped = proto_folder()?;
+    let includes = INCLUDES.iter().map(|dir| shipped.join(dir)).chain([PathBuf::from("proto")]);
+    let mut compiler = protox::Compiler::new(includes).map_err(io::Error::other)?;
+    compiler.include_imports(true);
+    compiler.open_files(ROOTS).map_err(io::Error::other)?;
+    let set = compiler.file_descriptor_set();
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("OUT_DIR is not set"))?);
+    fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
+    prost_build::Config::new()
+        .btree_map(["."])
+        .disable_comments(["."])
+        .enable_type_names()
+        .type_name_domain(["."], "type.googleapis.com")
+        .include_file("mod.rs")
+        .compile_fds(set)
+}
+
+/// Where cargo has put the sources of `envoy-types`.
+fn proto_folder() -> io::Result<PathBuf> {
+    let variable =
+        |name: &str| env::var_os(name).ok_or_else(|| io::Error::other(format!("{name} is not set")));
+    let manifest = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
+    let mut command = Command::new(variable("CARGO")?);
+    command.args(["metadata", "--format-version", "1", "--locked", "--manifest-path"]).arg(&manifest);
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let found = packages.filter(|p| p["name"] == "envoy-types").find_map(|p| p["manifest_path"].as_str());
+    let path = found.ok_or_else(|| io::Error::other("cargo metadata does not list envoy-types"))?;
+    Ok(Path::new(path).with_file_name("proto"))
+}

@@ -1,0 +1,87 @@
+use std::fmt;
+
+use pilot_base::{Labels, Name, ObjectRef};
+
+/// The kinds of configuration that are read. `config` has one file for each.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    VirtualService,
+    DestinationRule,
+    ServiceEntry,
+    WorkloadEntry,
+    Sidecar,
+    Service,
+    EndpointSlice,
+    Endpoints,
+    Pod,
+    Node,
+    Namespace,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::VirtualService => "VirtualService",
+            Self::DestinationRule => "DestinationRule",
+            Self::ServiceEntry => "ServiceEntry",
+            Self::WorkloadEntry => "WorkloadEntry",
+            Self::Sidecar => "Sidecar",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Endpoints => "Endpoints",
+            Self::Pod => "Pod",
+            Self::Node => "Node",
+            Self::Namespace => "Namespace",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which object of a kind.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ConfigId {
+    pub namespace: Name,
+    pub name: Name,
+}
+
+impl ConfigId {
+    pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn object(&self, kind: Kind) -> ObjectRef {
+        ObjectRef::new(kind.name(), self.namespace.clone(), self.name.clone())
+    }
+}
+
+impl fmt::Display for ConfigId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// When an object was made, in seconds; zero if nobody said. The older of two that claim the same thing wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Created(pub i64);
+
+/// One object: who it is, and what it says.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config<S> {
+    pub id: ConfigId,
+    pub created: Created,
+    pub labels: Labels,
+    pub annotations: Labels,
+    pub spec: S,
+}
+
+impl<S> Config<S> {
+    /// Objects of one kind in the order in which they claim things: older first, then by name.
+    pub fn order(&self) -> (Created, Name, Name) {
+        (self.created, self.id.name.clone(), self.id.namespace.clone())
+    }
+}

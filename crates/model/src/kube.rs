@@ -1,0 +1,58 @@
+use std::collections::BTreeMap;
+
+use pilot_base::{Labels, Name};
+
+use crate::{Address, Health, Protocol};
+
+/// A Kubernetes Pod, as far as the mesh cares.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Pod {
+    pub labels: Labels,
+    pub annotations: Labels,
+    pub service_account: Name,
+    pub node: Name,
+    pub ips: Vec<Name>,
+    /// What the pod's owner is called: its deployment, if one can be made out.
+    pub workload: Name,
+    /// Named container ports.
+    pub ports: BTreeMap<Name, u16>,
+}
+
+/// A Kubernetes Node: where pods are.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Node {
+    pub labels: Labels,
+    pub address: Option<Name>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Namespace {
+    pub labels: Labels,
+    pub annotations: Labels,
+}
+
+/// Part of the endpoints of a Kubernetes Service.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EndpointSlice {
+    /// The service, in the slice's namespace.
+    pub service: Name,
+    pub ports: Vec<SlicePort>,
+    pub endpoints: Vec<SliceEndpoint>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct SlicePort {
+    pub name: Name,
+    pub number: u16,
+    pub protocol: Protocol,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct SliceEndpoint {
+    pub addresses: Vec<Address>,
+    pub health: Health,
+    /// The pod behind it, in the slice's namespace.
+    pub pod: Option<Name>,
+    pub node: Name,
+    pub zone: Name,
+}

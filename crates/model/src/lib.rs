@@ -1,0 +1,50 @@
+//! The mesh in words that belong to no platform: what sources write and `mesh` reads.
+//!
+//! Everything here is plain data that was checked when it was decoded. Optional things are `Option`, choices are enums,
+//! and nothing knows where it came from or what it will be encoded as.
+
+mod config;
+mod destination_rule;
+mod endpoint;
+mod export;
+mod kube;
+mod locality;
+mod mesh_config;
+mod options;
+mod protocol;
+mod proxy;
+mod service;
+mod service_entry;
+mod sidecar;
+mod virtual_service;
+
+pub use config::{Config, ConfigId, Created, Kind};
+pub use destination_rule::{
+    ConnectionPool, ConsistentHash, Cookie, DestinationRule, H2UpgradePolicy, HashKey, HashRing, HttpPool,
+    Keepalive, LoadBalancer, LocalityDistribute, LocalityFailover, LocalityLb, OutlierDetection, PortPolicy,
+    ProxyProtocol, RetryBudget, SimpleLb, Subset, TcpPool, Tls, TlsMode, TrafficPolicy, Tunnel, Warmup,
+};
+pub use endpoint::{Address, Endpoint, Health, TlsSupport};
+pub use export::{ExportTo, Visibility};
+pub use kube::{EndpointSlice, Namespace, Node, Pod, SliceEndpoint, SlicePort};
+pub use locality::Locality;
+pub use mesh_config::{
+    AccessLog, AccessLogEncoding, CertDetails, ForwardClientCert, InboundPolicy, MeshConfig,
+    PathNormalization, ProxyConfig, ProxyHeaders, ServerHeader, TracingConfig,
+};
+pub use options::{Features, MeshOptions};
+pub use protocol::{ListenerProtocol, Protocol};
+pub use proxy::{Interception, IpMode, Proxy, ProxyId, ProxyType, Version};
+pub use service::{Registry, Resolution, Service, ServicePort};
+pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, WorkloadEntry};
+pub use sidecar::{
+    EgressHost, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Sidecar,
+};
+pub use virtual_service::{
+    Abort, AbortError, Body, Cors, Delay, Delegate, Destination, DirectResponse, Fault, HeaderOps, Headers,
+    HttpMatch, HttpRoute, L4Destination, L4Match, Mirror, Percent, Redirect, RedirectPort, Retries, Rewrite,
+    StringMatch, TcpRoute, TlsMatch, TlsRoute, UriRewrite, VirtualService, WeightedDestination,
+};
+
+/// A span of time. Rules are written by people, so nanoseconds are more than enough.
+pub type Span = std::time::Duration;

@@ -1,0 +1,120 @@
+use std::fmt;
+use std::net::IpAddr;
+
+use pilot_base::{Labels, Name};
+
+use crate::{Locality, ProxyConfig, Span};
+
+/// One connection of one proxy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProxyId(pub u64);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ProxyType {
+    Sidecar,
+    Router,
+}
+
+/// How an application's traffic reaches the proxy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Interception {
+    #[default]
+    Redirect,
+    Tproxy,
+    /// It is not redirected: the application calls the proxy's ports.
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum IpMode {
+    V4,
+    V6,
+    Dual,
+}
+
+/// Istio's version of a proxy; one that does not say counts as the newest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Version {
+    pub major: u32,
+    pub minor: u32,
+    pub patch: u32,
+}
+
+impl Version {
+    pub const NEWEST: Self = Self { major: u32::MAX, minor: u32::MAX, patch: u32::MAX };
+
+    /// Reads the `major.minor[.patch]` that a version string begins with.
+    pub fn parse(text: &str) -> Self {
+        let mut numbers = text.split('.').map(|part| {
+            let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<u32>().ok()
+        });
+        match (numbers.next().flatten(), numbers.next().flatten()) {
+            (Some(major), Some(minor)) => {
+                Self { major, minor, patch: numbers.next().flatten().unwrap_or(u32::MAX) }
+            }
+            _ => Self::NEWEST,
+        }
+    }
+}
+
+/// A proxy, as it introduces itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Proxy {
+    pub kind: ProxyType,
+    /// `pod.namespace`, the third part of the node id.
+    pub name: Name,
+    pub ips: Vec<IpAddr>,
+    pub namespace: Name,
+    /// `namespace.svc.cluster.local`
+    pub dns_domain: Name,
+    pub labels: Labels,
+    pub locality: Locality,
+    pub cluster: Name,
+    pub network: Name,
+    pub mesh_id: Name,
+    pub node: Name,
+    pub service_account: Name,
+    pub interception: Interception,
+    pub version: Version,
+    pub version_text: Name,
+    pub http10: bool,
+    pub idle_timeout: Option<Span>,
+    pub http_proxy_port: Option<u16>,
+    pub inbound_exact_balance: bool,
+    pub outbound_exact_balance: bool,
+    pub unprivileged: bool,
+    /// Its own settings, if it sent any.
+    pub config: Option<ProxyConfig>,
+}
+
+impl Proxy {
+    pub fn ip_mode(&self) -> IpMode {
+        match (self.ips.iter().any(IpAddr::is_ipv4), self.ips.iter().any(IpAddr::is_ipv6)) {
+            (true, true) => IpMode::Dual,
+            (false, true) => IpMode::V6,
+            _ => IpMode::V4,
+        }
+    }
+}
+
+impl fmt::Display for ProxyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Version;
+
+    #[test]
+    fn versions_are_read_and_compared() {
+        let v = Version::parse;
+        assert_eq!(v("1.28.0"), Version { major: 1, minor: 28, patch: 0 });
+        assert_eq!(v("1.29-alpha.abc"), Version { major: 1, minor: 29, patch: u32::MAX });
+        assert_eq!(v(""), Version::NEWEST);
+        assert_eq!(v("latest"), Version::NEWEST);
+        assert!(v("1.9.9") < v("1.28.0"));
+    }
+}
