@@ -247,10 +247,8 @@ fn decode(
         }
         Kind::Sidecar => one(spec(meta, node, check, kinds::sidecar::decode).map(Object::Sidecar)),
         Kind::Service => {
-            let service = spec(meta, node, check, |spec: kube::service::Spec, check| {
-                kube::service::decode(meta, spec, options, check)
-            });
-            one(service.map(|config| Object::Service(id(), config.spec)))
+            one(kube::service::decode(meta, node, options, check)
+                .map(|service| Object::Service(id(), service)))
         }
         Kind::EndpointSlice => {
             one(kube::endpoints::decode_slice(meta, node, check)

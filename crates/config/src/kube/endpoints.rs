@@ -1,11 +1,9 @@
-use std::collections::BTreeMap;
-
 use pilot_base::Name;
 use pilot_model::{Address, EndpointSlice, Health, Protocol, SliceEndpoint, SlicePort};
 use serde::Deserialize;
 
 use crate::check::Check;
-use crate::de;
+use crate::kube::read_part;
 use crate::object::Meta;
 use crate::yaml::Node;
 
@@ -73,7 +71,7 @@ struct SubsetAddress {
 
 /// `discovery.k8s.io/v1 EndpointSlice`: its fields stand at the top, and a label names the service.
 pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Option<EndpointSlice> {
-    let slice: Slice = read(node, check)?;
+    let slice: Slice = read_part(node, check)?;
     let Some(service) = meta.labels.get("kubernetes.io/service-name") else {
         check.reject(
             "metadata.labels",
@@ -105,7 +103,7 @@ pub(crate) fn decode_endpoints(
     node: &Node<'_>,
     check: &mut Check<'_>,
 ) -> Option<Vec<EndpointSlice>> {
-    let subsets: Subsets = read(node, check)?;
+    let subsets: Subsets = read_part(node, check)?;
     let mut slices = Vec::new();
     for (i, subset) in subsets.subsets.into_iter().enumerate() {
         let path = format!("subsets[{i}]");
@@ -124,16 +122,6 @@ pub(crate) fn decode_endpoints(
         slices.push(EndpointSlice { service: meta.id.name.clone(), ports, endpoints });
     }
     Some(slices)
-}
-
-fn read<T: serde::de::DeserializeOwned>(node: &Node<'_>, check: &mut Check<'_>) -> Option<T> {
-    match de::read(node, "") {
-        Ok(typed) => Some(typed.value),
-        Err(error) => {
-            check.reject(error.path, error.message);
-            None
-        }
-    }
 }
 
 /// Not said means ready. A terminating endpoint that still serves is drained, not dropped.
@@ -171,6 +159,3 @@ fn ports(ports: Vec<Port>, path: &str, check: &mut Check<'_>) -> Vec<SlicePort> 
     });
     each.collect()
 }
-
-/// Names of ports by number are needed nowhere else; this keeps the map type in one place.
-pub(crate) type NamedPorts = BTreeMap<Name, u16>;

@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
+
 use pilot_base::Name;
 use pilot_model::Pod;
 use serde::Deserialize;
 
 use crate::check::Check;
-use crate::de;
-use crate::kube::endpoints::NamedPorts;
+use crate::kube::read_part;
 use crate::object::Meta;
 use crate::yaml::Node;
 
@@ -52,17 +53,11 @@ struct PodIp {
 }
 
 pub(crate) fn decode(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Option<Pod> {
-    let object: Object = match de::read(node, "") {
-        Ok(typed) => typed.value,
-        Err(error) => {
-            check.reject(error.path, error.message);
-            return None;
-        }
-    };
-    let mut ports = NamedPorts::new();
+    let object: Object = read_part(node, check)?;
+    let mut ports = BTreeMap::new();
     for port in object.spec.containers.into_iter().flat_map(|c| c.ports).filter(|p| !p.name.is_empty()) {
         if let Ok(number) = u16::try_from(port.container_port) {
-            ports.insert(port.name.into(), number);
+            ports.insert(Name::from(port.name), number);
         }
     }
     let mut ips: Vec<Name> = object.status.pod_ips.into_iter().map(|ip| ip.ip.into()).collect();

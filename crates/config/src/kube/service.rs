@@ -6,11 +6,19 @@ use serde::Deserialize;
 
 use crate::ReadOptions;
 use crate::check::Check;
+use crate::kube::read_part;
 use crate::object::Meta;
+use crate::yaml::Node;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Object {
+    spec: Spec,
+}
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Spec {
+struct Spec {
     #[serde(rename = "type")]
     kind: String,
     #[serde(rename = "clusterIP")]
@@ -21,8 +29,6 @@ pub(crate) struct Spec {
     selector: BTreeMap<String, String>,
     external_name: String,
     publish_not_ready_addresses: bool,
-    #[serde(flatten)]
-    _rest: BTreeMap<String, serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize, Default)]
@@ -34,7 +40,13 @@ struct Port {
     app_protocol: Option<String>,
 }
 
-pub(crate) fn decode(meta: &Meta, spec: Spec, options: &ReadOptions, check: &mut Check<'_>) -> Service {
+pub(crate) fn decode(
+    meta: &Meta,
+    node: &Node<'_>,
+    options: &ReadOptions,
+    check: &mut Check<'_>,
+) -> Option<Service> {
+    let Object { spec } = read_part(node, check)?;
     let headless = spec.cluster_ip == "None";
     let external = spec.kind == "ExternalName";
     if external {
@@ -55,7 +67,7 @@ pub(crate) fn decode(meta: &Meta, spec: Spec, options: &ReadOptions, check: &mut
         .get("networking.istio.io/exportTo")
         .map(|list| ExportTo::parse(list.split(',').map(str::trim).filter(|entry| !entry.is_empty())));
     let id = &meta.id;
-    Service {
+    Some(Service {
         host: Host::new(&format!("{}.{}.svc.{}", id.name, id.namespace, options.domain)),
         namespace: id.namespace.clone(),
         name: id.name.clone(),
@@ -73,5 +85,5 @@ pub(crate) fn decode(meta: &Meta, spec: Spec, options: &ReadOptions, check: &mut
         target_ports: BTreeMap::new(),
         publish_not_ready: spec.publish_not_ready_addresses,
         object: id.object(Kind::Service),
-    }
+    })
 }
