@@ -5,6 +5,7 @@ use crate::group::{Feeds, Members};
 use crate::input::InputNode;
 use crate::map::{Driver, MapNode};
 use crate::node::{Cell, Node, NodeId};
+use crate::product::{ProductNode, Side};
 use crate::reader::{Reader, rows_of};
 use crate::table::{Input, Key, Table, Value};
 
@@ -77,6 +78,18 @@ impl Graph {
         declare(&mut feeds);
         let node = feeds.into_node(name, Members::Counted);
         self.add(node)
+    }
+
+    /// Within each group every row of `left` with every row of `right`: the keys for a map that has to be computed once
+    /// for each kind of asker.
+    pub fn product<G: Key, A: Key, B: Key, X: Value, Y: Value>(
+        &mut self,
+        name: &'static str,
+        left: &Table<(G, A), X>,
+        right: &Table<(G, B), Y>,
+    ) -> Table<(G, A, B), ()> {
+        let (left, right) = (Side::new(self, left), Side::new(self, right));
+        self.add(ProductNode::new(name, left, right))
     }
 
     pub fn build(self) -> Engine {

@@ -6,10 +6,11 @@
 //!              └── changed ────┴───────┴──► rows that read them are computed again; equal results go no further
 //! ```
 //!
-//! The graph is declared once, in topological order, with three operators:
+//! The graph is declared once, in topological order, with four operators:
 //! * [`Graph::map`] computes one row per key from what it reads through a [`Reader`];
 //! * [`Graph::group`] gathers rows into one [`SharedMap`](pilot_base::SharedMap) per group key, fed only with what changed;
-//! * [`Graph::tally`] is a group that only knows *that* somebody contributed a member, not who.
+//! * [`Graph::tally`] is a group that only knows *that* somebody contributed a member, not who;
+//! * [`Graph::product`] pairs the rows of a group with what is asked of the group.
 //!
 //! Every read is recorded, also the read of a row that does not exist, so a row is computed again exactly when something
 //! it looked at has changed. There is no way to scan a table: cost that grows with the mesh cannot be written by accident.
@@ -22,6 +23,7 @@ mod group;
 mod input;
 mod map;
 mod node;
+mod product;
 mod provenance;
 mod reader;
 mod rows;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::{Engine, Graph, Input, Shard, Table, Txn};
 
-/// One of everything: misses, rows without a value, groups fed by two tables, counted members, a map over groups.
+/// One of everything: misses, rows without a value, groups fed by two tables, counted members, a map over groups, pairs.
 struct World {
     a: Input<u16, u16>,
     b: Input<u16, u16>,
@@ -14,6 +14,7 @@ struct World {
     heads: Table<u16, Vec<u16>>,
     kinds: Table<u16, SharedMap<u16, ()>>,
     reports: Table<u16, String>,
+    pairs: Table<(u16, u16, u16), ()>,
 }
 
 fn object(kind: &str, key: u16) -> ObjectRef {
@@ -46,17 +47,25 @@ fn world() -> (Engine, World) {
         let heads = reader.get(&heads, &(key % 3));
         Some(format!("{heads:?} {:?} {:?}", reader.get(&kinds, key), reader.get(&sums, key)))
     });
-    (graph.build(), World { a, b, sums, buckets, heads, kinds, reports })
+    let sums_by_parity = graph.tally("sums by parity", |feeds| {
+        feeds.from(&sums, |key, sum, out| out.emit((sum % 2, *key), (), ()));
+    });
+    let thirds_by_parity = graph.tally("thirds by parity", |feeds| {
+        feeds.from(&b, |_, value, out| out.emit((value % 2, value % 3), (), ()));
+    });
+    let pairs = graph.product("pairs", &sums_by_parity, &thirds_by_parity);
+    (graph.build(), World { a, b, sums, buckets, heads, kinds, reports, pairs })
 }
 
 fn show(engine: &Engine, world: &World) -> String {
     format!(
-        "{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
+        "{:?}\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
         engine.dump(&world.sums),
         engine.dump(&world.buckets),
         engine.dump(&world.heads),
         engine.dump(&world.kinds),
-        engine.dump(&world.reports)
+        engine.dump(&world.reports),
+        engine.dump(&world.pairs)
     )
 }
 
@@ -187,6 +196,9 @@ fn provenance_reaches_through_maps_and_groups() {
     // Bucket 1 holds the sum 7 of key 1; bucket 2 holds b[9].
     assert_eq!(names(engine.provenance(&tables.heads, &1)), ["A 1", "B 2"]);
     assert_eq!(names(engine.provenance(&tables.heads, &2)), ["B 9"]);
+    // The sum 7 is odd, and so is b[2], which asks for pairs; it is named because the sum was made of it.
+    assert_eq!(names(engine.provenance(&tables.pairs, &(1, 1, 0))), ["A 1", "B 2"]);
+    assert_eq!(names(engine.provenance(&tables.pairs, &(1, 5, 0))), ["A 5", "B 6"]);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub struct Proxy {
     pub inbound_exact_balance: bool,
     pub outbound_exact_balance: bool,
     pub unprivileged: bool,
+    /// Ports at which its bootstrap listens, for health checks and metrics.
+    pub own_ports: Vec<u16>,
     /// Its own settings, if it sent any.
     pub config: Option<ProxyConfig>,
 }

@@ -203,9 +203,9 @@ impl Watch {
             }
         }
         if everything {
-            self.want_all()
+            self.want_all();
         } else {
-            self.want_by_name()
+            self.want_by_name();
         }
         self.wildcard || !self.names.is_empty()
     }

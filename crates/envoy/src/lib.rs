@@ -1,0 +1,33 @@
+//! Plans become Envoy's messages, and messages become bytes. Nothing here knows of tables or streams.
+//!
+//! One file per resource (`cluster`, `endpoint_group`, `listener`, `route_table`) and one per filter. What a resource may
+//! depend on beyond the plan stands in its `…Traits`: two proxies with equal traits are sent the same bytes.
+
+mod access_log;
+mod cluster;
+mod convert;
+mod endpoint_group;
+mod http_connection_manager;
+mod http_filter;
+mod listener;
+mod metadata;
+mod network_filter;
+mod route;
+mod route_table;
+mod settings;
+mod tls_context;
+mod tracing;
+mod virtual_host;
+
+pub use cluster::{fixed_clusters, inbound_clusters, outbound_clusters};
+pub use endpoint_group::{assignments, depends_on_locality};
+pub use listener::{
+    L4Part, OutboundListener, PartKey, Parts, Place, merge_parts, outbound_listener, outbound_parts,
+    virtual_inbound, virtual_outbound,
+};
+pub use route_table::route_table;
+pub use settings::{
+    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, RouteTraits, Settings,
+    TracingTraits,
+};
+pub use virtual_host::{Neighbours, VirtualHost, virtual_hosts};

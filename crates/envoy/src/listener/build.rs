@@ -1,0 +1,150 @@
+use std::sync::Arc;
+
+use pilot_base::Name;
+use pilot_envoy_api::envoy::config::core::v3 as core;
+use pilot_envoy_api::envoy::config::listener::v3 as api;
+use pilot_model::Interception;
+use pilot_xds::Encoded;
+
+use super::inspector::{http_inspector, tls_inspector};
+use super::merge::{Chain, OutboundListener, Serve};
+use super::{PLAIN_HTTP, RAW_BUFFER, additional, catch_all_filters, direction, encode, exact_balance};
+use crate::convert::{duration, localhosts, seconds, socket_address, wildcards};
+use crate::http_connection_manager::{Manager, Routes};
+use crate::http_filter::Direction;
+use crate::network_filter::istio_stats;
+use crate::settings::{HttpTraits, ListenerTraits, Settings};
+
+/// The bytes of an outbound listener. `http` is needed if it serves HTTP; without it such chains are left out.
+pub fn outbound_listener(
+    listener: &OutboundListener,
+    traits: &ListenerTraits,
+    http: Option<&HttpTraits>,
+    settings: Settings<'_>,
+) -> Arc<Encoded> {
+    let builder = Builder { listener, traits, http, settings };
+    Arc::new(encode(&builder.build()))
+}
+
+struct Builder<'a> {
+    listener: &'a OutboundListener,
+    traits: &'a ListenerTraits,
+    http: Option<&'a HttpTraits>,
+    settings: Settings<'a>,
+}
+
+impl Builder<'_> {
+    fn build(&self) -> api::Listener {
+        let place = &self.listener.place;
+        let binds = self.traits.interception == Interception::None;
+        let mut out = api::Listener {
+            name: place.listener_name().to_string(),
+            address: Some(socket_address(&place.address, place.port)),
+            additional_addresses: additional(self.more_addresses().iter().copied(), place.port),
+            traffic_direction: direction(Direction::Outbound),
+            continue_on_listener_filters_timeout: true,
+            bind_to_port: (!binds).then_some(false),
+            max_connections_to_accept_per_socket_event: super::per_socket_event(self.settings)
+                .filter(|_| binds),
+            connection_balance_config: self.traits.exact_balance.then(exact_balance),
+            ..api::Listener::default()
+        };
+        self.set_filters(&mut out);
+        self.set_chains(&mut out);
+        out
+    }
+
+    /// The same place in the other address family.
+    fn more_addresses(&self) -> &'static [&'static str] {
+        let (all, local) = (wildcards(self.traits.ip_mode), localhosts(self.traits.ip_mode));
+        let address = self.listener.place.address.as_str();
+        let family = [all, local].into_iter().find(|family| family[0] == address);
+        family.map_or(&[], |family| &family[1..])
+    }
+
+    fn set_filters(&self, out: &mut api::Listener) {
+        let chains = &self.listener.chains;
+        if chains.iter().any(|chain| !chain.server_names.is_empty()) {
+            out.listener_filters.push(tls_inspector());
+        }
+        let sniffed = chains.iter().any(|chain| chain.sniffed);
+        if sniffed {
+            out.listener_filters.push(http_inspector());
+        }
+        // Only those who look for HTTP may have to stop looking.
+        let patience = self.settings.mesh.protocol_detection_timeout.map(duration);
+        out.listener_filters_timeout = if sniffed { patience } else { Some(seconds(0)) };
+    }
+
+    fn set_chains(&self, out: &mut api::Listener) {
+        for chain in &self.listener.chains {
+            let Some(filters) = self.filters(chain, &out.name) else { continue };
+            let built = api::FilterChain {
+                filter_chain_match: chain_match(chain, self.settings),
+                filters,
+                transport_socket_connect_timeout: Some(duration(
+                    self.settings.options.features.transport_connect_timeout,
+                )),
+                ..api::FilterChain::default()
+            };
+            // A connection that begins to match one chain and then does not must still find this one.
+            if chain.matches_all() {
+                out.default_filter_chain = Some(built);
+            } else {
+                out.filter_chains.push(built);
+            }
+        }
+        if out.filter_chains.is_empty() {
+            out.filter_chains.extend(out.default_filter_chain.take());
+        } else if out.default_filter_chain.is_none() {
+            out.default_filter_chain = Some(api::FilterChain {
+                name: "PassthroughFilterChain".to_owned(),
+                filter_chain_match: Some(api::FilterChainMatch::default()),
+                filters: catch_all_filters(self.traits.outbound, self.traits.idle_timeout, self.settings),
+                ..api::FilterChain::default()
+            });
+        }
+    }
+
+    fn filters(&self, chain: &Chain, name: &str) -> Option<Vec<api::Filter>> {
+        match &chain.serve {
+            Serve::Tcp(proxy) => {
+                let stats = istio_stats(Direction::Outbound, self.settings);
+                Some(stats.into_iter().chain([proxy.build(self.settings)]).collect())
+            }
+            Serve::Http(routes) => {
+                let manager = Manager {
+                    direction: Direction::Outbound,
+                    stat_prefix: format!("outbound_{name}"),
+                    routes: Routes::Named(routes.to_string()),
+                    http2: false,
+                    idle_timeout: self.traits.idle_timeout,
+                    traits: self.http?,
+                };
+                Some(vec![manager.build(self.settings)])
+            }
+        }
+    }
+}
+
+fn chain_match(chain: &Chain, settings: Settings<'_>) -> Option<api::FilterChainMatch> {
+    if chain.matches_all() {
+        return None;
+    }
+    let mut out = api::FilterChainMatch {
+        server_names: chain.server_names.iter().map(Name::to_string).collect(),
+        prefix_ranges: chain.cidrs.iter().filter_map(|cidr| prefix_range(cidr)).collect(),
+        ..api::FilterChainMatch::default()
+    };
+    if chain.sniffed {
+        let oldest = settings.options.features.http10.then_some("http/1.0");
+        out.application_protocols = oldest.into_iter().chain(PLAIN_HTTP).map(str::to_owned).collect();
+        out.transport_protocol = RAW_BUFFER.to_owned();
+    }
+    Some(out)
+}
+
+fn prefix_range(cidr: &str) -> Option<core::CidrRange> {
+    let (address, len) = cidr.split_once('/')?;
+    Some(core::CidrRange { address_prefix: address.to_owned(), prefix_len: Some(len.parse().ok()?) })
+}

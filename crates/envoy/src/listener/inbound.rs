@@ -1,0 +1,267 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pilot_base::Name;
+use pilot_envoy_api::envoy::config::core::v3 as core;
+use pilot_envoy_api::envoy::config::listener::v3 as api;
+use pilot_envoy_api::envoy::config::route::v3 as route;
+use pilot_mesh::{ClusterName, Target};
+use pilot_model::{Interception, ListenerProtocol, Protocol};
+use pilot_xds::Encoded;
+
+use super::inspector::{inspectors, original_dst, original_src};
+use super::{PLAIN_HTTP, RAW_BUFFER, TLS, at_wildcard, black_hole_filters, direction, encode, exact_balance};
+use crate::access_log;
+use crate::convert::{duration, wildcards};
+use crate::http_connection_manager::{Manager, Routes};
+use crate::http_filter::Direction;
+use crate::network_filter::{TcpProxy, istio_stats, metadata_exchange};
+use crate::route::inbound as inbound_route;
+use crate::settings::{HttpTraits, ListenerTraits, Settings};
+use crate::tls_context::downstream_mutual;
+
+/// What sidecars offer in the handshake when they know that they speak HTTP, when they do not, and either.
+const ISTIO_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
+const ISTIO_TCP: [&str; 2] = ["istio-peer-exchange", "istio"];
+const ISTIO_ANY: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
+/// What this side offers.
+const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
+const TCP_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
+
+/// Some of the connections to a port, and what is done with them.
+struct Case {
+    alpn: &'static [&'static str],
+    tls: Tls,
+    serves: Serves,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tls {
+    None,
+    /// Between sidecars; it ends here.
+    Ours,
+    /// The application's own business.
+    Theirs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Serves {
+    Http,
+    Tcp,
+}
+
+/// Mutual TLS from sidecars and plain text from everyone else, for a port that speaks HTTP.
+const HTTP_CASES: [Case; 2] = [
+    Case { alpn: &ISTIO_ANY, tls: Tls::Ours, serves: Serves::Http },
+    Case { alpn: &[], tls: Tls::None, serves: Serves::Http },
+];
+/// The same for a port that speaks something else, which may be TLS of its own.
+const TCP_CASES: [Case; 3] = [
+    Case { alpn: &ISTIO_ANY, tls: Tls::Ours, serves: Serves::Tcp },
+    Case { alpn: &[], tls: Tls::Theirs, serves: Serves::Tcp },
+    Case { alpn: &[], tls: Tls::None, serves: Serves::Tcp },
+];
+/// The same for a port of which nothing is known.
+const AUTO_CASES: [Case; 5] = [
+    Case { alpn: &ISTIO_HTTP, tls: Tls::Ours, serves: Serves::Http },
+    Case { alpn: &PLAIN_HTTP, tls: Tls::None, serves: Serves::Http },
+    Case { alpn: &ISTIO_TCP, tls: Tls::Ours, serves: Serves::Tcp },
+    Case { alpn: &[], tls: Tls::None, serves: Serves::Tcp },
+    Case { alpn: &[], tls: Tls::Theirs, serves: Serves::Tcp },
+];
+
+/// A port of the application, or all that nobody declared.
+struct Port {
+    chain: ChainNames,
+    cluster: Name,
+    /// What traces call it.
+    host: String,
+    number: u16,
+    protocol: Protocol,
+    target: Option<u16>,
+}
+
+/// How the chains of a port are called, by what they serve.
+struct ChainNames {
+    http: String,
+    tcp: String,
+    stat_prefix: String,
+}
+
+/// The listener to which all inbound traffic is redirected. Nothing, if nothing is redirected: then the application
+/// itself listens at its ports.
+pub fn virtual_inbound(
+    targets: &[Target],
+    traits: &ListenerTraits,
+    http: &HttpTraits,
+    settings: Settings<'_>,
+) -> Option<Arc<Encoded>> {
+    if traits.interception == Interception::None {
+        return None;
+    }
+    let builder = Builder { traits, http, settings };
+    let mut chains = vec![builder.to_itself()];
+    chains.extend(builder.chains(&undeclared()));
+    chains.extend(builder.ports(targets).iter().flat_map(|port| builder.chains(port)));
+    let tproxy = traits.interception == Interception::Tproxy;
+    let mut filters = vec![original_dst()];
+    filters.extend(tproxy.then(original_src));
+    filters.extend(inspectors(&chains));
+    let listener = api::Listener {
+        traffic_direction: direction(Direction::Inbound),
+        continue_on_listener_filters_timeout: true,
+        transparent: tproxy.then_some(true),
+        connection_balance_config: traits.inbound_exact_balance.then(exact_balance),
+        access_log: access_log::of_listener(settings),
+        filter_chains: chains,
+        listener_filters: filters,
+        listener_filters_timeout: settings.mesh.protocol_detection_timeout.map(duration),
+        ..at_wildcard("virtualInbound", settings.mesh.proxy_inbound_listen_port, traits.ip_mode, settings)
+    };
+    Some(Arc::new(encode(&listener)))
+}
+
+/// Ports that no service declares.
+fn undeclared() -> Port {
+    let cluster = "InboundPassthroughCluster";
+    Port {
+        chain: ChainNames {
+            http: "virtualInbound-catchall-http".to_owned(),
+            tcp: "virtualInbound".to_owned(),
+            stat_prefix: cluster.to_owned(),
+        },
+        cluster: Name::new(cluster),
+        host: String::new(),
+        number: 0,
+        protocol: Protocol::Auto,
+        target: None,
+    }
+}
+
+struct Builder<'a> {
+    traits: &'a ListenerTraits,
+    http: &'a HttpTraits,
+    settings: Settings<'a>,
+}
+
+impl Builder<'_> {
+    /// The ports of the application, each claimed by the first service that has it.
+    fn ports(&self, targets: &[Target]) -> Vec<Port> {
+        let address = wildcards(self.traits.ip_mode)[0];
+        let mut by_port: BTreeMap<u16, Port> = BTreeMap::new();
+        for target in targets.iter().filter(|target| !self.is_own(target.target_port)) {
+            by_port.entry(target.target_port).or_insert_with(|| {
+                let name = format!("{address}_{}", target.target_port);
+                let stat_prefix = format!("inbound_{name}");
+                Port {
+                    chain: ChainNames { http: name.clone(), tcp: name, stat_prefix },
+                    cluster: ClusterName::inbound(target.target_port),
+                    host: target.service.host.to_string(),
+                    number: target.port,
+                    protocol: target.protocol,
+                    target: Some(target.target_port),
+                }
+            });
+        }
+        by_port.into_values().collect()
+    }
+
+    fn is_own(&self, port: u16) -> bool {
+        let mesh = self.settings.mesh;
+        self.traits.own_ports.contains(&port)
+            || port == mesh.proxy_listen_port
+            || port == mesh.proxy_inbound_listen_port
+    }
+
+    fn to_itself(&self) -> api::FilterChain {
+        let port = u32::from(self.settings.mesh.proxy_inbound_listen_port);
+        let exchange = metadata_exchange(self.settings);
+        api::FilterChain {
+            name: "virtualInbound-blackhole".to_owned(),
+            filter_chain_match: Some(api::FilterChainMatch {
+                destination_port: Some(port),
+                ..api::FilterChainMatch::default()
+            }),
+            filters: exchange
+                .into_iter()
+                .chain(black_hole_filters(Direction::Inbound, self.settings))
+                .collect(),
+            ..api::FilterChain::default()
+        }
+    }
+
+    fn chains(&self, port: &Port) -> Vec<api::FilterChain> {
+        let cases: &[Case] = match port.protocol.listener() {
+            ListenerProtocol::Http => &HTTP_CASES,
+            ListenerProtocol::Auto => &AUTO_CASES,
+            ListenerProtocol::Tcp | ListenerProtocol::None => &TCP_CASES,
+        };
+        cases.iter().map(|case| self.chain(port, case)).collect()
+    }
+
+    fn chain(&self, port: &Port, case: &Case) -> api::FilterChain {
+        let (name, filters) = match case.serves {
+            Serves::Http => (&port.chain.http, self.http_filters(port)),
+            Serves::Tcp => (&port.chain.tcp, self.tcp_filters(port)),
+        };
+        api::FilterChain {
+            name: name.clone(),
+            filter_chain_match: Some(api::FilterChainMatch {
+                application_protocols: self.protocols(case),
+                transport_protocol: if case.tls == Tls::None { RAW_BUFFER } else { TLS }.to_owned(),
+                destination_port: port.target.map(u32::from),
+                ..api::FilterChainMatch::default()
+            }),
+            filters,
+            transport_socket: (case.tls == Tls::Ours).then(|| self.mutual_tls(case)),
+            ..api::FilterChain::default()
+        }
+    }
+
+    fn protocols(&self, case: &Case) -> Vec<String> {
+        let oldest = case.alpn == PLAIN_HTTP && self.settings.options.features.http10;
+        oldest.then_some("http/1.0").into_iter().chain(case.alpn.iter().copied()).map(str::to_owned).collect()
+    }
+
+    fn mutual_tls(&self, case: &Case) -> core::TransportSocket {
+        let plain =
+            case.serves == Serves::Http || self.settings.options.features.disable_metadata_exchange_alpn;
+        let alpn: &[&str] = if plain { &HTTP_ALPN } else { &TCP_ALPN };
+        downstream_mutual(alpn, self.settings)
+    }
+
+    fn tcp_filters(&self, port: &Port) -> Vec<api::Filter> {
+        let proxy = TcpProxy { idle_timeout: self.traits.idle_timeout, ..TcpProxy::to(&port.cluster) };
+        let exchange = metadata_exchange(self.settings);
+        let stats = istio_stats(Direction::Inbound, self.settings);
+        exchange.into_iter().chain(stats).chain([proxy.build(self.settings)]).collect()
+    }
+
+    fn http_filters(&self, port: &Port) -> Vec<api::Filter> {
+        let manager = Manager {
+            direction: Direction::Inbound,
+            stat_prefix: port.chain.stat_prefix.clone(),
+            routes: Routes::Here(Box::new(routes(port))),
+            http2: port.protocol.is_http2(),
+            idle_timeout: self.traits.idle_timeout,
+            traits: self.http,
+        };
+        metadata_exchange(self.settings).into_iter().chain([manager.build(self.settings)]).collect()
+    }
+}
+
+fn routes(port: &Port) -> route::RouteConfiguration {
+    let operation = format!("{}:{}/*", port.host, port.number);
+    let host = route::VirtualHost {
+        name: format!("inbound|http|{}", port.number),
+        domains: vec!["*".to_owned()],
+        routes: vec![inbound_route(&port.cluster, operation, port.protocol)],
+        ..route::VirtualHost::default()
+    };
+    route::RouteConfiguration {
+        name: port.cluster.to_string(),
+        virtual_hosts: vec![host],
+        validate_clusters: Some(false),
+        ..route::RouteConfiguration::default()
+    }
+}

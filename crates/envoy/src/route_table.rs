@@ -1,0 +1,60 @@
+//! Tables of routes: all hosts of a port, or the one host of a listener.
+
+use pilot_base::Name;
+use pilot_envoy_api::envoy::config::route::v3 as api;
+use pilot_model::OutboundMode;
+use pilot_xds::{ChildMap, Children, Chunk, Encoded, Summary, TypeUrl};
+use prost::Message as _;
+
+use crate::listener::PASSTHROUGH;
+use crate::route::catch_all;
+use crate::settings::RouteTraits;
+use crate::virtual_host::VIRTUAL_HOSTS;
+
+/// Answers that Envoy gives itself may be this long.
+const DIRECT_RESPONSE_LIMIT: u32 = 1 << 20;
+
+fn table(name: &str) -> api::RouteConfiguration {
+    api::RouteConfiguration {
+        name: name.to_owned(),
+        // Clusters come over the same stream; one that is missing answers 503 for its own routes only.
+        validate_clusters: Some(false),
+        max_direct_response_body_size_bytes: Some(DIRECT_RESPONSE_LIMIT),
+        ignore_port_in_host_matching: true,
+        ..api::RouteConfiguration::default()
+    }
+}
+
+/// The routes of a port: what all proxies share, what these see differently, and what becomes of other hosts.
+pub fn route_table(
+    port: u16,
+    shared: &ChildMap,
+    summary: Summary,
+    own: &ChildMap,
+    traits: &RouteTraits,
+) -> Encoded {
+    let name = port.to_string();
+    let last = Chunk::new(VIRTUAL_HOSTS, &other_hosts(traits).encode_to_vec());
+    let children = Children::new(shared.clone(), summary, own.clone(), Some(last));
+    Encoded::assemble(TypeUrl::Route, Name::from(name.clone()), &table(&name).encode_to_vec(), children)
+}
+
+fn other_hosts(traits: &RouteTraits) -> api::VirtualHost {
+    let (name, target) = match traits.outbound {
+        OutboundMode::RegistryOnly => ("block_all", None),
+        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => ("allow_any", Some(PASSTHROUGH)),
+    };
+    api::VirtualHost {
+        name: name.to_owned(),
+        domains: vec!["*".to_owned()],
+        routes: vec![catch_all(name, target, traits)],
+        include_request_attempt_count: traits.attempt_count,
+        ..api::VirtualHost::default()
+    }
+}
+
+/// The routes of a listener that serves one host only.
+pub(crate) fn sniffed_table(host: &api::VirtualHost) -> Encoded {
+    let message = api::RouteConfiguration { virtual_hosts: vec![host.clone()], ..table(&host.name) };
+    Encoded::new(TypeUrl::Route, Name::new(&host.name), &message.encode_to_vec())
+}

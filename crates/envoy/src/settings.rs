@@ -1,0 +1,83 @@
+use pilot_base::Name;
+use pilot_model::{
+    Interception, IpMode, MeshConfig, MeshOptions, OutboundMode, ProxyHeaders, ProxyType, Span,
+};
+
+/// What every resource may depend on.
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    pub mesh: &'a MeshConfig,
+    pub options: &'a MeshOptions,
+}
+
+/// What of a proxy can shape its outbound clusters.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClusterTraits {
+    pub kind: ProxyType,
+    pub preserve_case: bool,
+}
+
+/// What of a proxy can shape the endpoints it is told. Where it is matters only to clusters that ask for it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EndpointTraits {
+    pub network: Name,
+}
+
+/// What of a proxy can shape a listener.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ListenerTraits {
+    pub ip_mode: IpMode,
+    pub interception: Interception,
+    /// The cluster it runs in decides by which addresses services are called.
+    pub cluster: Name,
+    pub outbound: OutboundMode,
+    pub exact_balance: bool,
+    pub inbound_exact_balance: bool,
+    pub unprivileged: bool,
+    /// Ports at which the proxy's own bootstrap listens.
+    pub own_ports: Vec<u16>,
+    pub idle_timeout: Option<Span>,
+}
+
+/// What, beyond that, can shape a listener for HTTP. Most of it is for tracing, and differs from workload to workload.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HttpTraits {
+    pub headers: ProxyHeaders,
+    pub http10: bool,
+    pub tracing: TracingTraits,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TracingTraits {
+    pub canonical_service: Name,
+    pub canonical_revision: Name,
+    pub mesh_id: Name,
+    pub namespace: Name,
+    pub cluster: Name,
+    /// Hundredths of a percent, so that it can be compared.
+    pub sampling: u32,
+    pub max_path_tag_length: u32,
+    pub istio_tags: bool,
+    pub literal_tags: Vec<(Name, Name)>,
+}
+
+/// What of a proxy can shape its routes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RouteTraits {
+    pub ip_mode: IpMode,
+    pub cluster: Name,
+    /// What stands behind the namespace in the proxy's DNS domain: `.svc.cluster.local`.
+    pub dns_suffix: Name,
+    pub outbound: OutboundMode,
+    /// Does the application call the proxy's ports, instead of being redirected to them?
+    pub local: bool,
+    pub attempt_count: bool,
+    pub x_forwarded_host: bool,
+}
+
+/// What of a proxy can shape the clusters that every proxy has.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FixedTraits {
+    pub ip_mode: IpMode,
+    pub preserve_case: bool,
+}

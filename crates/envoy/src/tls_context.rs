@@ -1,0 +1,109 @@
+//! What TLS in both directions is made of.
+
+use pilot_base::Name;
+use pilot_envoy_api::envoy::config::core::v3 as core;
+use pilot_envoy_api::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
+use pilot_envoy_api::envoy::extensions::transport_sockets::tls::v3 as tls;
+use pilot_envoy_api::envoy::r#type::matcher::v3 as matcher;
+use pilot_envoy_api::to_any;
+
+use crate::convert::seconds;
+use crate::settings::Settings;
+
+pub(crate) const TLS_SOCKET: &str = "envoy.transport_sockets.tls";
+
+/// Ciphers that sidecars accept from each other.
+const CIPHERS: [&str; 6] = [
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "AES256-GCM-SHA384",
+    "AES128-GCM-SHA256",
+];
+
+pub(crate) fn raw_buffer() -> core::TransportSocket {
+    use core::transport_socket::ConfigType;
+    core::TransportSocket {
+        name: "envoy.transport_sockets.raw_buffer".to_owned(),
+        config_type: Some(ConfigType::TypedConfig(to_any(&RawBuffer {}))),
+    }
+}
+
+/// A secret that the proxy's own agent serves.
+pub(crate) fn sds_secret(name: &str) -> tls::SdsSecretConfig {
+    use core::api_config_source::ApiType;
+    use core::config_source::ConfigSourceSpecifier;
+    use core::grpc_service::{EnvoyGrpc, TargetSpecifier};
+    let grpc = EnvoyGrpc { cluster_name: "sds-grpc".to_owned(), ..EnvoyGrpc::default() };
+    let service = core::GrpcService {
+        target_specifier: Some(TargetSpecifier::EnvoyGrpc(grpc)),
+        ..core::GrpcService::default()
+    };
+    let api = core::ApiConfigSource {
+        api_type: ApiType::Grpc as i32,
+        transport_api_version: core::ApiVersion::V3 as i32,
+        grpc_services: vec![service],
+        set_node_on_first_message_only: true,
+        ..core::ApiConfigSource::default()
+    };
+    tls::SdsSecretConfig {
+        name: name.to_owned(),
+        sds_config: Some(core::ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(api)),
+            initial_fetch_timeout: Some(seconds(0)),
+            resource_api_version: core::ApiVersion::V3 as i32,
+            ..core::ConfigSource::default()
+        }),
+    }
+}
+
+/// What a sidecar asks of whoever calls it with mutual TLS.
+pub(crate) fn downstream_mutual(alpn: &[&str], settings: Settings<'_>) -> core::TransportSocket {
+    use core::transport_socket::ConfigType;
+    use tls::common_tls_context::{CombinedCertificateValidationContext, ValidationContextType};
+    use tls::tls_parameters::TlsProtocol;
+    let trusted = if settings.options.features.skip_validate_trust_domain {
+        Vec::new()
+    } else {
+        let aliases = settings.mesh.trust_domain_aliases.iter();
+        std::iter::once(&settings.mesh.trust_domain).chain(aliases).map(of_trust_domain).collect()
+    };
+    #[allow(deprecated, reason = "Istio's proxies of all supported versions read this field")]
+    let default = tls::CertificateValidationContext {
+        match_subject_alt_names: trusted,
+        ..tls::CertificateValidationContext::default()
+    };
+    let context = tls::DownstreamTlsContext {
+        common_tls_context: Some(tls::CommonTlsContext {
+            alpn_protocols: alpn.iter().map(|p| (*p).to_owned()).collect(),
+            tls_params: Some(tls::TlsParameters {
+                tls_minimum_protocol_version: TlsProtocol::TlSv12 as i32,
+                tls_maximum_protocol_version: TlsProtocol::TlSv13 as i32,
+                cipher_suites: CIPHERS.iter().map(|c| (*c).to_owned()).collect(),
+                ..tls::TlsParameters::default()
+            }),
+            tls_certificate_sds_secret_configs: vec![sds_secret("default")],
+            validation_context_type: Some(ValidationContextType::CombinedValidationContext(
+                CombinedCertificateValidationContext {
+                    default_validation_context: Some(default),
+                    validation_context_sds_secret_config: Some(sds_secret("ROOTCA")),
+                    ..CombinedCertificateValidationContext::default()
+                },
+            )),
+            ..tls::CommonTlsContext::default()
+        }),
+        require_client_certificate: Some(true),
+        ..tls::DownstreamTlsContext::default()
+    };
+    core::TransportSocket {
+        name: TLS_SOCKET.to_owned(),
+        config_type: Some(ConfigType::TypedConfig(to_any(&context))),
+    }
+}
+
+fn of_trust_domain(domain: &Name) -> matcher::StringMatcher {
+    use matcher::string_matcher::MatchPattern;
+    let prefix = MatchPattern::Prefix(format!("spiffe://{domain}/"));
+    matcher::StringMatcher { match_pattern: Some(prefix), ignore_case: false }
+}

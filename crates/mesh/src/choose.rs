@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use pilot_base::Name;
+use pilot_model::{ExportTo, Registry, Service};
+
+/// Of all services with one host, those that a client sees: one namespace's, because a host means one thing.
+///
+/// `services` are in order of age. A client sees what is exported to its namespace before what is public; its own
+/// namespace wins over others; Kubernetes wins over what a ServiceEntry claims. `client` is `None` for the view that all
+/// namespaces share.
+pub fn choose<'a>(
+    services: impl Iterator<Item = &'a Arc<Service>> + Clone,
+    client: Option<&Name>,
+    default_export: &ExportTo,
+) -> Vec<Arc<Service>> {
+    let export = |service: &Service| service.export_to.or(default_export).clone();
+    let to_client = services.clone().filter(|service| {
+        let export = export(service);
+        !export.is_public() && client.is_some_and(|client| export.visible_in(&service.namespace, client))
+    });
+    let public = services.filter(|service| export(service).is_public());
+    let seen: Vec<&Arc<Service>> = to_client.chain(public).collect();
+    let mut winner: Option<&Arc<Service>> = None;
+    for service in &seen {
+        let better = match winner {
+            None => true,
+            Some(_) if Some(&service.namespace) == client => true,
+            Some(old) => {
+                old.registry != Registry::Kubernetes
+                    && service.registry == Registry::Kubernetes
+                    && Some(&old.namespace) != client
+            }
+        };
+        if better {
+            winner = Some(service);
+        }
+    }
+    let Some(namespace) = winner.map(|service| &service.namespace) else { return Vec::new() };
+    seen.iter().filter(|service| service.namespace == *namespace).map(|service| Arc::clone(service)).collect()
+}
+
+/// Services of one host and namespace as one. The first counts; the others add ports if they are otherwise alike.
+pub fn merge(services: &[Arc<Service>]) -> Option<Arc<Service>> {
+    let kube = services.iter().find(|service| service.registry == Registry::Kubernetes);
+    let first = kube.or_else(|| services.first())?;
+    let mut merged = Arc::clone(first);
+    for other in services {
+        let alike = other.registry == first.registry
+            && other.resolution == first.resolution
+            && other.labels == first.labels
+            && other.selector == first.selector
+            && other.export_to == first.export_to;
+        if !alike {
+            continue;
+        }
+        for port in &other.ports {
+            if merged.port(port.number).is_none() {
+                Arc::make_mut(&mut merged).ports.push(port.clone());
+            }
+        }
+    }
+    Some(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{choose, merge};
+    use crate::testing::service;
+    use pilot_base::Name;
+    use pilot_model::{ExportTo, Registry};
+
+    fn chosen(services: &[std::sync::Arc<pilot_model::Service>], client: Option<&str>) -> Vec<String> {
+        let public = ExportTo::parse(["*"]);
+        let client = client.map(Name::new);
+        choose(services.iter(), client.as_ref(), &public).iter().map(|s| s.namespace.to_string()).collect()
+    }
+
+    #[test]
+    fn the_own_namespace_wins_then_kubernetes_then_age() {
+        let (a, b) = (service("h", "a", |_| ()), service("h", "b", |_| ()));
+        assert_eq!(chosen(&[a.clone(), b.clone()], None), ["a"]);
+        assert_eq!(chosen(&[a.clone(), b], Some("b")), ["b"]);
+        let kube = service("h", "k", |s| s.registry = Registry::Kubernetes);
+        assert_eq!(chosen(&[a.clone(), kube.clone()], None), ["k"]);
+        assert_eq!(chosen(&[a, kube], Some("a")), ["a"]);
+    }
+
+    #[test]
+    fn visibility_is_kept() {
+        let private = service("h", "a", |s| s.export_to = ExportTo::parse(["."]));
+        assert!(chosen(std::slice::from_ref(&private), None).is_empty());
+        assert!(chosen(std::slice::from_ref(&private), Some("b")).is_empty());
+        assert_eq!(chosen(&[private], Some("a")), ["a"]);
+        let to_b = service("h", "a", |s| s.export_to = ExportTo::parse(["b"]));
+        let public = service("h", "c", |_| ());
+        assert_eq!(
+            chosen(&[public.clone(), to_b.clone()], Some("b")),
+            ["a"],
+            "what is exported to me comes first"
+        );
+        assert_eq!(chosen(&[public, to_b], None), ["c"]);
+    }
+
+    #[test]
+    fn alike_services_share_their_ports() {
+        let one = service("h", "a", |s| s.ports[0].number = 80);
+        let two = service("h", "a", |s| s.ports[0].number = 81);
+        let ports =
+            |services: &[_]| merge(services).unwrap().ports.iter().map(|p| p.number).collect::<Vec<_>>();
+        assert_eq!(ports(&[one.clone(), two]), [80, 81]);
+        let other = service("h", "a", |s| {
+            s.ports[0].number = 81;
+            s.resolution = pilot_model::Resolution::Dns;
+        });
+        assert_eq!(ports(&[one, other]), [80]);
+    }
+}

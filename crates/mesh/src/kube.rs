@@ -1,0 +1,78 @@
+use pilot_base::{Labels, Name};
+use pilot_model::{
+    Address, Endpoint, EndpointSlice, Health, Locality, Node, Pod, Protocol, SliceEndpoint, SlicePort,
+    TlsSupport,
+};
+
+/// The endpoints in a slice, with what their pods and nodes say about them.
+pub fn kube_endpoints<'a>(
+    slice: &EndpointSlice,
+    namespace: &Name,
+    cluster: &Name,
+    pod: impl Fn(&Name) -> Option<&'a Pod>,
+    node: impl Fn(&Name) -> Option<&'a Node>,
+) -> Vec<Endpoint> {
+    let mut out = Vec::new();
+    for endpoint in &slice.endpoints {
+        let pod = endpoint.pod.as_ref().and_then(&pod);
+        let node_name =
+            if endpoint.node.is_empty() { pod.map(|p| p.node.clone()) } else { Some(endpoint.node.clone()) };
+        let node_name = node_name.unwrap_or_default();
+        let locality = locality(endpoint, node(&node_name));
+        let Some((first, rest)) = endpoint.addresses.split_first() else { continue };
+        for port in slice.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+            let place = Place { first, rest, port, locality: &locality, node: &node_name };
+            out.push(self::endpoint(endpoint.health, pod, &place, namespace, cluster));
+        }
+    }
+    out
+}
+
+struct Place<'a> {
+    first: &'a Address,
+    rest: &'a [Address],
+    port: &'a SlicePort,
+    locality: &'a Locality,
+    node: &'a Name,
+}
+
+fn endpoint(
+    health: Health,
+    pod: Option<&Pod>,
+    place: &Place<'_>,
+    namespace: &Name,
+    cluster: &Name,
+) -> Endpoint {
+    let labels = pod.map(|pod| pod.labels.clone()).unwrap_or_default();
+    Endpoint {
+        address: place.first.clone(),
+        more_addresses: place.rest.to_vec(),
+        port: place.port.number,
+        port_name: place.port.name.clone(),
+        tls: tls(&labels),
+        service_account: pod.map(|pod| pod.service_account.clone()).unwrap_or_default(),
+        locality: place.locality.clone(),
+        network: labels.get("topology.istio.io/network").cloned().unwrap_or_default(),
+        labels,
+        cluster: cluster.clone(),
+        weight: 1,
+        health,
+        workload: pod.map(|pod| pod.workload.clone()).unwrap_or_default(),
+        namespace: namespace.clone(),
+        node: place.node.clone(),
+    }
+}
+
+fn tls(labels: &Labels) -> TlsSupport {
+    labels.get("security.istio.io/tlsMode").map(|mode| TlsSupport::parse(mode)).unwrap_or_default()
+}
+
+fn locality(endpoint: &SliceEndpoint, node: Option<&Node>) -> Locality {
+    let label = |key: &str| node.and_then(|node| node.labels.get(key)).cloned().unwrap_or_default();
+    let zone = label("topology.kubernetes.io/zone");
+    Locality {
+        region: label("topology.kubernetes.io/region"),
+        zone: if zone.is_empty() { endpoint.zone.clone() } else { zone },
+        subzone: label("topology.istio.io/subzone"),
+    }
+}

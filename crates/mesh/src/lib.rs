@@ -1,0 +1,33 @@
+//! What the rules mean. Plain functions from values to values: no table, no proxy, no protobuf.
+//!
+//! ```text
+//!   ServiceEntry ─entry─► Service, Endpoint ◄─kube─ Service, EndpointSlice, Pod
+//!   services of a host ─choose─► the one a client sees
+//!   DestinationRules   ─traffic─► one TrafficPlan      VirtualServices ─routes─► those that apply
+//!                        all three ─plan─► HostPlan, which `envoy` turns into resources
+//! ```
+
+mod choose;
+mod entry;
+mod inbound;
+mod kube;
+mod layer;
+mod names;
+mod plan;
+mod policy;
+mod routes;
+mod traffic;
+
+#[cfg(test)]
+mod testing;
+
+pub use choose::{choose, merge};
+pub use entry::{EntryPlan, expand_entry};
+pub use inbound::{Target, order_targets};
+pub use kube::kube_endpoints;
+pub use layer::{EgressKey, Layer, egress_keys, imports};
+pub use names::{ClusterName, Direction, fqdn, spiffe};
+pub use plan::{HostPlan, Outlook};
+pub use policy::{for_port, for_subset};
+pub use routes::{RouteRule, applies_to_mesh, resolve_routes, select_routes};
+pub use traffic::{RuleIndex, TrafficPlan, resolve_rule, select_traffic};

@@ -1,0 +1,67 @@
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use pilot_base::{Host, Name};
+
+/// A host as a rule's writer meant it: a name without dots is a service of the rule's own namespace.
+pub fn fqdn(host: &Host, namespace: &Name, domain: &Name) -> Host {
+    let text = host.as_str();
+    let whole = text.is_empty() || text == "*" || text.contains('.') || text.parse::<IpAddr>().is_ok();
+    if whole {
+        return Host::new(&text.to_ascii_lowercase());
+    }
+    let mut out = text.to_owned();
+    if !namespace.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = write!(out, ".{namespace}");
+    }
+    if !domain.is_empty() {
+        let _ = write!(out, ".svc.{domain}");
+    }
+    Host::new(&out.to_ascii_lowercase())
+}
+
+/// The identity of a service account.
+pub fn spiffe(trust_domain: &Name, namespace: &Name, account: &Name) -> Name {
+    Name::from(format!("spiffe://{}/ns/{namespace}/sa/{account}", trust_domain.replace('@', ".")))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    Inbound,
+    Outbound,
+}
+
+/// How a cluster is called. Filters, dashboards and istioctl take these names apart.
+pub struct ClusterName;
+
+impl ClusterName {
+    pub fn outbound(port: u16, subset: &str, host: &Host) -> Name {
+        Name::from(format!("outbound|{port}|{subset}|{host}"))
+    }
+
+    pub fn inbound(port: u16) -> Name {
+        Name::from(format!("inbound|{port}||"))
+    }
+
+    /// The name under which a gateway of another network knows the cluster; also the server name in mutual TLS.
+    pub fn sni(port: u16, subset: &str, host: &Host) -> Name {
+        Name::from(format!("outbound_.{port}_.{subset}_.{host}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fqdn;
+    use pilot_base::Host;
+
+    #[test]
+    fn short_names_are_made_whole() {
+        let whole = |host: &str| fqdn(&Host::new(host), &"ns".into(), &"cluster.local".into()).to_string();
+        assert_eq!(whole("reviews"), "reviews.ns.svc.cluster.local");
+        assert_eq!(whole("Reviews.other"), "reviews.other");
+        assert_eq!(whole("*"), "*");
+        assert_eq!(whole("*.com"), "*.com");
+        assert_eq!(whole("10.0.0.1"), "10.0.0.1");
+    }
+}

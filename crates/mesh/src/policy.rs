@@ -1,0 +1,91 @@
+use std::borrow::Cow;
+
+use pilot_model::{DestinationRule, TrafficPolicy};
+
+/// The policy for one port. What is said for a port replaces what is said in general, also where it is silent.
+pub fn for_port(policy: &TrafficPolicy, port: u16) -> Cow<'_, TrafficPolicy> {
+    match policy.ports.iter().find(|p| p.port == port) {
+        None => Cow::Borrowed(policy),
+        Some(port) => Cow::Owned(TrafficPolicy {
+            load_balancer: port.load_balancer.clone(),
+            connection_pool: port.connection_pool.clone(),
+            outlier_detection: port.outlier_detection.clone(),
+            tls: port.tls.clone(),
+            ..TrafficPolicy::default()
+        }),
+    }
+}
+
+/// The policy of a rule for a port and, if one is named, a subset: the subset's words count over the rule's.
+pub fn for_subset<'a>(rule: &'a DestinationRule, subset: &str, port: u16) -> Option<Cow<'a, TrafficPolicy>> {
+    let general = rule.policy.as_ref().map(|policy| for_port(policy, port));
+    let own =
+        rule.subsets.iter().find(|s| !subset.is_empty() && s.name == subset).and_then(|s| s.policy.as_ref());
+    let Some(own) = own else { return general };
+    let replaces = own.ports.iter().any(|p| p.port == port);
+    let own = for_port(own, port);
+    let Some(general) = general else { return Some(own) };
+    let mut merged = TrafficPolicy { ports: Vec::new(), ..general.into_owned() };
+    macro_rules! take {
+        ($field:ident, $always:expr) => {
+            if own.$field.is_some() || $always {
+                merged.$field.clone_from(&own.$field);
+            }
+        };
+    }
+    take!(load_balancer, replaces);
+    take!(connection_pool, replaces);
+    take!(outlier_detection, replaces);
+    take!(tls, replaces);
+    take!(tunnel, false);
+    take!(proxy_protocol, false);
+    take!(retry_budget, false);
+    Some(Cow::Owned(merged))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::for_subset;
+    use pilot_model::{
+        DestinationRule, LoadBalancer, OutlierDetection, PortPolicy, SimpleLb, Subset, TrafficPolicy,
+    };
+
+    fn lb(simple: SimpleLb) -> Option<LoadBalancer> {
+        Some(LoadBalancer { simple, ..LoadBalancer::default() })
+    }
+
+    #[test]
+    fn port_replaces_and_subset_overrides() {
+        let outlier = Some(OutlierDetection::default());
+        let rule = DestinationRule {
+            policy: Some(TrafficPolicy {
+                load_balancer: lb(SimpleLb::Random),
+                outlier_detection: outlier,
+                ports: vec![PortPolicy {
+                    port: 81,
+                    load_balancer: lb(SimpleLb::RoundRobin),
+                    ..PortPolicy::default()
+                }],
+                ..TrafficPolicy::default()
+            }),
+            subsets: vec![Subset {
+                name: "v1".into(),
+                policy: Some(TrafficPolicy {
+                    load_balancer: lb(SimpleLb::LeastRequest),
+                    ..TrafficPolicy::default()
+                }),
+                ..Subset::default()
+            }],
+            ..DestinationRule::default()
+        };
+        let of = |subset, port| {
+            let policy = for_subset(&rule, subset, port).unwrap();
+            (policy.load_balancer.as_ref().unwrap().simple, policy.outlier_detection.is_some())
+        };
+        assert_eq!(of("", 80), (SimpleLb::Random, true));
+        assert_eq!(of("", 81), (SimpleLb::RoundRobin, false), "a port says everything anew");
+        assert_eq!(of("v1", 80), (SimpleLb::LeastRequest, true), "a subset changes what it names");
+        assert_eq!(of("v1", 81), (SimpleLb::LeastRequest, false));
+        assert_eq!(of("v2", 80), (SimpleLb::Random, true));
+    }
+}
