@@ -17,7 +17,7 @@ mod yaml;
 
 pub use mesh::{read_mesh_config, read_proxy_config};
 use object::yaml_issue;
-pub use object::{Object, Reading, read};
+pub use object::{Reading, read};
 
 use pilot_base::Name;
 

@@ -1,31 +1,12 @@
 use std::collections::BTreeMap;
 
 use pilot_base::{Issue, Labels, Name, ObjectRef};
-use pilot_model::{
-    Config, ConfigId, Created, DestinationRule, EndpointSlice, Kind, Namespace, Node, Pod, Service,
-    ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
-};
+use pilot_model::{Config, ConfigId, Created, Kind, Object};
 use serde::Deserialize;
 
 use crate::check::Check;
 use crate::yaml::{self, YamlError};
 use crate::{ReadOptions, de, kinds, kube};
-
-/// One object that could be read.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Object {
-    VirtualService(Config<VirtualService>),
-    DestinationRule(Box<Config<DestinationRule>>),
-    ServiceEntry(Config<ServiceEntry>),
-    WorkloadEntry(Config<WorkloadEntry>),
-    Sidecar(Config<Sidecar>),
-    Service(ConfigId, Service),
-    /// `v1 Endpoints` become one for each of their subsets.
-    EndpointSlice(ConfigId, EndpointSlice),
-    Pod(ConfigId, Pod),
-    Node(ConfigId, Node),
-    Namespace(ConfigId, Namespace),
-}
 
 /// What a text said.
 #[derive(Default, Debug)]

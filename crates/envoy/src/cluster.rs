@@ -28,7 +28,7 @@ use crate::metadata::IstioMetadata;
 use crate::network_filter::metadata_exchange_upstream;
 use crate::settings::{ClusterTraits, Settings};
 
-pub(crate) use policy::{apply_connection_pool, effective_locality};
+pub(crate) use policy::apply_connection_pool;
 
 /// The key under which a cluster's HTTP options stand.
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -47,9 +47,8 @@ pub fn outbound_clusters(
     traits: &ClusterTraits,
     settings: Settings<'_>,
 ) -> EncodedList {
-    let Some(service) = &plan.service else { return EncodedList::new() };
     let mut out = EncodedList::new();
-    for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+    for (service, port) in plan.ports().into_iter().filter(|(_, port)| port.protocol != Protocol::Udp) {
         let maker = Maker { plan, service, port, accounts, traits, settings };
         out.extend(maker.cluster(None).map(encode));
         let subsets = plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets);

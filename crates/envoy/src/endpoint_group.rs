@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pilot_base::{Labels, Name};
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::endpoint::v3 as api;
-use pilot_mesh::{ClusterName, HostPlan, for_subset};
+use pilot_mesh::{ClusterName, HostPlan, effective_locality, for_subset};
 use pilot_model::{
     Address, Endpoint, Health, LoadBalancer, Locality, Protocol, Resolution, Service, Subset, TlsMode,
     TlsSupport, TrafficPolicy,
@@ -16,23 +16,9 @@ use pilot_model::{
 use pilot_xds::{Encoded, EncodedList, TypeUrl};
 use prost::Message as _;
 
-use crate::cluster::effective_locality;
 use crate::convert::endpoint_address;
 use crate::metadata::{fields_of, metadata, text};
 use crate::settings::{EndpointTraits, Settings};
-
-/// Does the answer for some cluster of this host depend on where the asking proxy is?
-pub fn depends_on_locality(plan: &HostPlan, settings: Settings<'_>) -> bool {
-    let Some(service) = &plan.service else { return false };
-    let Some(traffic) = &plan.traffic else { return false };
-    let subsets = std::iter::once("").chain(traffic.rule.subsets.iter().map(|s| s.name.as_str()));
-    subsets.into_iter().any(|subset| {
-        service.ports.iter().any(|port| {
-            let policy = for_subset(&traffic.rule, subset, port.number);
-            locality_of(policy.as_deref(), settings).is_some()
-        })
-    })
-}
 
 /// How localities are treated, where they are.
 fn locality_of<'a>(
@@ -54,12 +40,9 @@ pub fn assignments(
     traits: &EndpointTraits,
     settings: Settings<'_>,
 ) -> EncodedList {
-    let Some(service) = plan.service.as_ref().filter(|service| service.resolution == Resolution::Static)
-    else {
-        return EncodedList::new();
-    };
     let mut out = EncodedList::new();
-    for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+    let told = plan.ports().into_iter().filter(|(service, _)| service.resolution == Resolution::Static);
+    for (service, port) in told.filter(|(_, port)| port.protocol != Protocol::Udp) {
         let of_port: Vec<&Endpoint> =
             endpoints.iter().copied().filter(|e| e.port_name == port.name).collect();
         let subsets = plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets).map(Some);

@@ -20,9 +20,9 @@ mod tracing;
 mod virtual_host;
 
 pub use cluster::{fixed_clusters, inbound_clusters, outbound_clusters};
-pub use endpoint_group::{assignments, depends_on_locality};
+pub use endpoint_group::assignments;
 pub use listener::{
-    L4Part, OutboundListener, PartKey, Parts, Place, merge_parts, outbound_listener, outbound_parts,
+    L4Part, OutboundListener, Part, PartKey, PartKind, Place, merge_parts, outbound_listener, outbound_parts,
     virtual_inbound, virtual_outbound,
 };
 pub use route_table::route_table;

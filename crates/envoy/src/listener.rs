@@ -15,7 +15,7 @@ mod virtual_outbound;
 pub use build::outbound_listener;
 pub use inbound::virtual_inbound;
 pub use merge::{OutboundListener, merge_parts};
-pub use part::{L4Part, PartKey, Parts, Place, outbound_parts};
+pub use part::{L4Part, Part, PartKey, PartKind, Place, outbound_parts};
 pub use virtual_outbound::virtual_outbound;
 
 use pilot_base::Name;

@@ -51,9 +51,8 @@ pub fn virtual_hosts(
     settings: Settings<'_>,
 ) -> Vec<VirtualHost> {
     let maker = Maker { plan, client, traits, around, settings };
-    let declared = plan.service.iter().flat_map(|service| &service.ports);
-    let declared = declared.filter(|port| port.protocol.is_http_or_auto());
-    let of_service = declared.filter_map(|port| maker.of_service(port));
+    let declared = plan.ports().into_iter().filter(|(_, port)| port.protocol.is_http_or_auto());
+    let of_service = declared.map(|(service, port)| maker.of_service(service, port));
     let of_rules = maker.ports_of_rules().into_iter().filter_map(|port| maker.of_rule(port));
     of_service.chain(of_rules).collect()
 }
@@ -67,13 +66,12 @@ struct Maker<'a, N> {
 }
 
 impl<N: Neighbours> Maker<'_, N> {
-    fn of_service(&self, port: &ServicePort) -> Option<VirtualHost> {
-        let service = self.plan.service.as_ref()?;
+    fn of_service(&self, service: &Service, port: &ServicePort) -> VirtualHost {
         let routes = self.routes(port.number).unwrap_or_else(|| vec![self.default_route(port.number)]);
         let own = (port.protocol == pilot_model::Protocol::Auto && self.has_own_listener())
             .then(|| Arc::new(sniffed_table(&self.build(port.number, vec!["*".to_owned()], routes.clone()))));
         let message = self.build(port.number, self.domains(service, port.number), routes);
-        Some(finish(message, port.number, own))
+        finish(message, port.number, own)
     }
 
     /// The entry of a host that has rules but no service at this port.
@@ -124,9 +122,8 @@ impl<N: Neighbours> Maker<'_, N> {
     /// and the port of HTTP.
     fn ports_of_rules(&self) -> BTreeSet<u16> {
         let siblings = self.plan.routes.iter().flat_map(|rule| &rule.spec.hosts);
-        let plans =
-            siblings.filter_map(|host| self.around.plan(host)).filter_map(|plan| plan.service.as_ref());
-        let ports = plans.flat_map(|s| &s.ports).filter(|p| p.protocol.is_http_or_auto()).map(|p| p.number);
+        let ports = siblings.filter_map(|host| self.around.plan(host)).flat_map(HostPlan::ports);
+        let ports = ports.filter(|(_, port)| port.protocol.is_http_or_auto()).map(|(_, port)| port.number);
         let mut out: BTreeSet<u16> = ports.chain([HTTP_PORT]).collect();
         let named = |rule: &Arc<pilot_mesh::RouteRule>| rule.spec.hosts.contains(&self.plan.host);
         if !self.plan.routes.iter().any(named) {
@@ -136,7 +133,7 @@ impl<N: Neighbours> Maker<'_, N> {
         if self.plan.host.is_wildcard() {
             out.retain(|port| !self.around.covers(&self.plan.host, *port));
         }
-        out.retain(|port| self.plan.service.as_ref().is_none_or(|service| service.port(*port).is_none()));
+        out.retain(|port| self.plan.port(*port).is_none());
         out
     }
 
@@ -183,23 +180,18 @@ impl<N: Neighbours> Maker<'_, N> {
     fn is_another_host(&self, name: &str, port: u16) -> bool {
         let other = Host::new(name);
         let Some(plan) = self.around.plan(&other).filter(|_| other != self.plan.host) else { return false };
-        let served =
-            |service: &Arc<Service>| service.port(port).is_some_and(|p| p.protocol.is_http_or_auto());
         let by_rule = || {
             let around = Maker { plan, ..*self };
             around.ports_of_rules().contains(&port)
         };
-        plan.service.as_ref().is_some_and(served) || by_rule()
+        plan.serves_http(port) || by_rule()
     }
 
     /// Of several hosts with one address the first by name is called by it.
     fn is_first_at(&self, address: &Name, port: u16) -> bool {
         let hosts = self.around.hosts_at(address);
         let earlier = hosts.iter().take_while(|host| **host < self.plan.host);
-        let served = |host: &Host| {
-            let service = self.around.plan(host).and_then(|plan| plan.service.as_ref());
-            service.and_then(|s| s.port(port)).is_some_and(|p| p.protocol.is_http_or_auto())
-        };
+        let served = |host: &Host| self.around.plan(host).is_some_and(|plan| plan.serves_http(port));
         !earlier.into_iter().any(served)
     }
 }

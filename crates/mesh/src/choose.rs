@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use pilot_base::Name;
-use pilot_model::{ExportTo, Registry, Service};
+use pilot_model::{ExportTo, Registry, Service, ServicePort};
 
 /// Of all services with one host, those that a client sees: one namespace's, because a host means one thing.
 ///
@@ -36,35 +36,31 @@ pub fn choose<'a>(
         }
     }
     let Some(namespace) = winner.map(|service| &service.namespace) else { return Vec::new() };
-    seen.iter().filter(|service| service.namespace == *namespace).map(|service| Arc::clone(service)).collect()
+    let mut chosen: Vec<Arc<Service>> = seen
+        .iter()
+        .filter(|service| service.namespace == *namespace)
+        .map(|service| Arc::clone(service))
+        .collect();
+    chosen.sort_by_key(|service| service.registry);
+    chosen
 }
 
-/// Services of one host and namespace as one. The first counts; the others add ports if they are otherwise alike.
-pub fn merge(services: &[Arc<Service>]) -> Option<Arc<Service>> {
-    let kube = services.iter().find(|service| service.registry == Registry::Kubernetes);
-    let first = kube.or_else(|| services.first())?;
-    let mut merged = Arc::clone(first);
-    for other in services {
-        let alike = other.registry == first.registry
-            && other.resolution == first.resolution
-            && other.labels == first.labels
-            && other.selector == first.selector
-            && other.export_to == first.export_to;
-        if !alike {
-            continue;
-        }
-        for port in &other.ports {
-            if merged.port(port.number).is_none() {
-                Arc::make_mut(&mut merged).ports.push(port.clone());
+/// The ports of services that share a host. The first service that has a port says what it is.
+pub fn ports(services: &[Arc<Service>]) -> Vec<(&Arc<Service>, &ServicePort)> {
+    let mut out: Vec<(&Arc<Service>, &ServicePort)> = Vec::new();
+    for service in services {
+        for port in &service.ports {
+            if !out.iter().any(|(_, known)| known.number == port.number) {
+                out.push((service, port));
             }
         }
     }
-    Some(merged)
+    out
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{choose, merge};
+    use super::{choose, ports};
     use crate::testing::service;
     use pilot_base::Name;
     use pilot_model::{ExportTo, Registry};
@@ -102,16 +98,16 @@ mod tests {
     }
 
     #[test]
-    fn alike_services_share_their_ports() {
+    fn services_of_one_host_add_their_ports() {
         let one = service("h", "a", |s| s.ports[0].number = 80);
         let two = service("h", "a", |s| s.ports[0].number = 81);
-        let ports =
-            |services: &[_]| merge(services).unwrap().ports.iter().map(|p| p.number).collect::<Vec<_>>();
-        assert_eq!(ports(&[one.clone(), two]), [80, 81]);
-        let other = service("h", "a", |s| {
+        let kube = service("h", "a", |s| {
             s.ports[0].number = 81;
-            s.resolution = pilot_model::Resolution::Dns;
+            s.registry = Registry::Kubernetes;
         });
-        assert_eq!(ports(&[one, other]), [80]);
+        let services = [one, two, kube];
+        let chosen = choose(services.iter(), None, &ExportTo::parse(["*"]));
+        let ports: Vec<_> = ports(&chosen).iter().map(|(s, p)| (p.number, s.registry)).collect();
+        assert_eq!(ports, [(81, Registry::Kubernetes), (80, Registry::External)]);
     }
 }

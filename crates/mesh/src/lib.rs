@@ -12,6 +12,7 @@ mod entry;
 mod inbound;
 mod kube;
 mod layer;
+mod locality;
 mod names;
 mod plan;
 mod policy;
@@ -21,13 +22,14 @@ mod traffic;
 #[cfg(test)]
 mod testing;
 
-pub use choose::{choose, merge};
+pub use choose::{choose, ports};
 pub use entry::{EntryPlan, expand_entry};
 pub use inbound::{Target, order_targets};
 pub use kube::kube_endpoints;
 pub use layer::{EgressKey, Layer, egress_keys, imports};
+pub use locality::effective_locality;
 pub use names::{ClusterName, Direction, fqdn, spiffe};
 pub use plan::{HostPlan, Outlook};
 pub use policy::{for_port, for_subset};
-pub use routes::{RouteRule, applies_to_mesh, resolve_routes, select_routes};
+pub use routes::{RouteRule, applies_to_mesh, destinations, resolve_routes, select_routes};
 pub use traffic::{RuleIndex, TrafficPlan, resolve_rule, select_traffic};

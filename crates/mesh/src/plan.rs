@@ -2,31 +2,45 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
-use pilot_model::{EgressHost, MeshConfig, Service, Visibility};
+use pilot_model::{EgressHost, MeshConfig, Service, ServicePort, Visibility};
 
 use crate::layer::lets_through;
-use crate::routes::{RouteRule, destinations, select_routes, special_namespaces};
+use crate::locality;
+use crate::routes::{RouteRule, destinations, select_routes, source_namespaces, special_namespaces};
 use crate::traffic::{RuleIndex, TrafficPlan, select_traffic};
-use crate::{Layer, choose, merge};
+use crate::{Layer, choose, ports};
 
 /// What a host is to the proxies of one layer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostPlan {
     pub host: Host,
-    /// Every service object with this host that counts, in order of age. Empty for a host that only rules know.
+    /// Every service object with this host that counts, the most important first. Empty for a host that only rules know.
     pub services: Vec<Arc<Service>>,
-    /// The same as one service.
-    pub service: Option<Arc<Service>>,
     pub traffic: Option<TrafficPlan>,
     /// VirtualServices that may route it.
     pub routes: Vec<Arc<RouteRule>>,
+    /// Do clients in different places call it differently?
+    pub by_locality: bool,
 }
 
 impl HostPlan {
-    /// Other hosts that this one's routes lead to.
-    pub fn destinations(&self) -> BTreeSet<Host> {
-        let all = self.routes.iter().flat_map(|rule| destinations(&rule.spec)).map(|d| d.host.clone());
-        all.filter(|host| *host != self.host).collect()
+    /// The service that gives the host its namespace and its rules.
+    pub fn service(&self) -> Option<&Arc<Service>> {
+        self.services.first()
+    }
+
+    /// Every port, with the service that says what it is.
+    pub fn ports(&self) -> Vec<(&Arc<Service>, &ServicePort)> {
+        ports(&self.services)
+    }
+
+    pub fn port(&self, number: u16) -> Option<&ServicePort> {
+        self.services.iter().find_map(|service| service.port(number))
+    }
+
+    /// Is it called with HTTP at this port, as far as anybody knows?
+    pub fn serves_http(&self, port: u16) -> bool {
+        self.port(port).is_some_and(|port| port.protocol.is_http_or_auto())
     }
 }
 
@@ -50,29 +64,32 @@ impl<R: RuleIndex, V: Fn(&Host) -> Vec<Arc<RouteRule>>> Outlook<'_, R, V> {
         let seen = self.services.iter().filter(let_through);
         let services = choose(seen, client, &self.mesh.service_export_to);
         let routes = select_routes(host, client, self.mesh, &self.routes);
-        let service = merge(&services);
+        let service = services.first();
         if service.is_none() && routes.is_empty() {
             return None;
         }
         let traffic = service
-            .as_ref()
             .and_then(|service| select_traffic(host, &service.namespace, client, self.mesh, &self.rules));
-        Some(HostPlan { host: host.clone(), services, service, traffic, routes })
+        let by_locality =
+            traffic.as_ref().is_some_and(|traffic| locality::matters(&services, traffic, self.mesh));
+        Some(HostPlan { host: host.clone(), services, traffic, routes, by_locality })
     }
 
-    /// Namespaces for which the plan may differ from the base's: where the host is exported to, where it lives, where a
-    /// rule for it is written or exported to.
+    /// Namespaces for which the plan may differ from the base's: where the host is exported to, where several services
+    /// claim it, where a rule for it is written or exported to.
     pub fn special_namespaces(&self, host: &Host) -> BTreeSet<Name> {
         let mut out = BTreeSet::new();
         for service in self.services {
-            out.insert(service.namespace.clone());
             let export = service.export_to.or(&self.mesh.service_export_to);
             if !export.is_public() {
                 out.extend(export.namespaces(&service.namespace));
             }
+            // Each namespace prefers its own.
+            if self.services.len() > 1 {
+                out.insert(service.namespace.clone());
+            }
         }
-        let written_for = std::iter::once(host.clone()).chain(host.covering_patterns());
-        for host in written_for {
+        for host in written_for(host) {
             for rule in self.rules.rules(&host) {
                 out.insert(rule.id.namespace.clone());
                 out.extend(rule.spec.export_to.iter().filter_map(|entry| match entry {
@@ -86,4 +103,30 @@ impl<R: RuleIndex, V: Fn(&Host) -> Vec<Arc<RouteRule>>> Outlook<'_, R, V> {
         }
         out
     }
+
+    /// Namespaces whose proxies are sent other routes though the plan is the same: those that call the host by a short
+    /// name, and those that a rule speaks of.
+    pub fn naming_namespaces(&self, host: &Host) -> BTreeSet<Name> {
+        let mut out: BTreeSet<Name> = self.services.iter().map(|service| service.namespace.clone()).collect();
+        for host in written_for(host) {
+            out.extend((self.routes)(&host).iter().flat_map(|rule| source_namespaces(&rule.spec)));
+        }
+        out
+    }
+
+    /// Every host that some rule for this one leads to.
+    pub fn possible_destinations(&self, host: &Host) -> BTreeSet<Host> {
+        let rules = written_for(host).flat_map(|host| (self.routes)(&host));
+        let mut out: BTreeSet<Host> = BTreeSet::new();
+        for rule in rules {
+            out.extend(destinations(&rule.spec).map(|destination| destination.host.clone()));
+        }
+        out.remove(host);
+        out
+    }
+}
+
+/// The hosts that rules for a host are written for: itself, and every pattern that covers it.
+fn written_for(host: &Host) -> impl Iterator<Item = Host> {
+    std::iter::once(host.clone()).chain(host.covering_patterns())
 }

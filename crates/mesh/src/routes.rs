@@ -85,7 +85,7 @@ fn visible(rules: Vec<Arc<RouteRule>>, client: Option<&Name>, mesh: &MeshConfig)
 }
 
 /// Every place a VirtualService sends traffic to.
-pub(crate) fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
+pub fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
     let http = rule.http.iter().flat_map(http_destinations);
     let tls = rule.tls.iter().flat_map(|r| r.route.iter().map(|w| &w.destination));
     let tcp = rule.tcp.iter().flat_map(|r| r.route.iter().map(|w| &w.destination));
@@ -95,6 +95,12 @@ pub(crate) fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Desti
 fn http_destinations(route: &HttpRoute) -> impl Iterator<Item = &Destination> {
     let targets = route.route.iter().map(|w| &w.destination);
     targets.chain(route.mirrors.iter().map(|m| &m.destination))
+}
+
+/// Namespaces that a rule treats differently from others.
+pub(crate) fn source_namespaces(rule: &VirtualService) -> impl Iterator<Item = Name> {
+    let named = rule.http.iter().flat_map(|route| &route.matches).map(|m| &m.source_namespace);
+    named.filter(|namespace| !namespace.is_empty()).cloned()
 }
 
 /// Namespaces that see a rule differently from everyone.

@@ -10,6 +10,7 @@ mod export;
 mod kube;
 mod locality;
 mod mesh_config;
+mod object;
 mod options;
 mod protocol;
 mod proxy;
@@ -32,6 +33,7 @@ pub use mesh_config::{
     AccessLog, AccessLogEncoding, CertDetails, ForwardClientCert, InboundPolicy, MeshConfig,
     PathNormalization, ProxyConfig, ProxyHeaders, ServerHeader, TracingConfig,
 };
+pub use object::{Object, ObjectKey};
 pub use options::{Features, MeshOptions};
 pub use protocol::{ListenerProtocol, Protocol};
 pub use proxy::{Interception, IpMode, Proxy, ProxyId, ProxyType, Version};

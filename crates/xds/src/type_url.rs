@@ -48,7 +48,7 @@ impl TypeUrl {
         matches!(self, Self::Cluster | Self::Listener)
     }
 
-    pub(crate) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         self as usize
     }
 }

@@ -8,6 +8,8 @@ use pilot_model::{
     MeshConfig, OutlierDetection, RetryBudget, ServicePort, SimpleLb, TrafficPolicy, Warmup,
 };
 
+use pilot_mesh::effective_locality;
+
 use super::Draft;
 use crate::convert::duration;
 use crate::settings::Settings;
@@ -228,15 +230,6 @@ fn apply_load_balancer(draft: &mut Draft, lb: Option<&LoadBalancer>, settings: S
     if let Some(hash) = lb.and_then(|lb| lb.consistent_hash.as_ref()) {
         apply_consistent_hash(cluster, hash);
     }
-}
-
-/// The rule's word on localities, or else the mesh's; nothing where it is switched off.
-pub(crate) fn effective_locality<'a>(
-    lb: Option<&'a LoadBalancer>,
-    mesh: &'a MeshConfig,
-) -> Option<&'a LocalityLb> {
-    let locality = lb.and_then(|lb| lb.locality.as_ref()).or(mesh.locality.as_ref())?;
-    locality.enabled.unwrap_or(true).then_some(locality)
 }
 
 fn weighs_localities(locality: &LocalityLb, cluster: &api::Cluster) -> bool {

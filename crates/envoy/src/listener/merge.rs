@@ -15,6 +15,10 @@ pub struct OutboundListener {
 }
 
 impl OutboundListener {
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty()
+    }
+
     /// Does what a proxy says about itself to servers matter to this listener?
     pub fn serves_http(&self) -> bool {
         self.chains.iter().any(|chain| matches!(chain.serve, Serve::Http(_)))

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use pilot_base::{Host, Name};
 use pilot_mesh::{ClusterName, HostPlan};
 use pilot_model::{
@@ -40,19 +42,28 @@ pub struct L4Part {
     pub(super) chains: Vec<Chain>,
 }
 
-/// What a host contributes to listeners.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Parts {
-    /// Ports that speak HTTP. All of them at one place are served by one chain, so there is nothing more to say.
-    pub http: Vec<(Place, PartKey)>,
-    pub l4: Vec<(Place, PartKey, L4Part)>,
+/// What a port of a host contributes to the listener at a place.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Part {
+    pub place: Place,
+    pub key: PartKey,
+    pub kind: PartKind,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum PartKind {
+    /// All ports that speak HTTP at one place are served by one chain, so there is nothing more to say.
+    Http,
+    L4(Arc<L4Part>),
 }
 
 /// What the ports of a host contribute, for proxies with these traits.
-pub fn outbound_parts(plan: &HostPlan, traits: &ListenerTraits, settings: Settings<'_>) -> Parts {
-    let mut parts = Parts::default();
+pub fn outbound_parts(plan: &HostPlan, traits: &ListenerTraits, settings: Settings<'_>) -> Vec<Part> {
+    let mut parts = Vec::new();
     for (i, service) in plan.services.iter().enumerate() {
-        for (j, port) in service.ports.iter().enumerate() {
+        // What a port speaks is said by the first service that has it.
+        let agreed = |port: &ServicePort| plan.port(port.number).is_some_and(|p| p.protocol == port.protocol);
+        for (j, port) in service.ports.iter().enumerate().filter(|(_, port)| agreed(port)) {
             let key = PartKey {
                 created: service.created,
                 name: service.name.clone(),
@@ -61,7 +72,7 @@ pub fn outbound_parts(plan: &HostPlan, traits: &ListenerTraits, settings: Settin
                 at: (i, j),
             };
             let maker = Maker { plan, service, port, traits, settings };
-            maker.add(key, &mut parts);
+            parts.extend(maker.part(key));
         }
     }
     parts
@@ -76,22 +87,22 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn add(&self, key: PartKey, parts: &mut Parts) {
+    fn part(&self, key: PartKey) -> Option<Part> {
         if !self.can_bind() {
-            return;
+            return None;
         }
         match self.port.protocol.listener() {
-            ListenerProtocol::None => (),
+            ListenerProtocol::None => None,
             ListenerProtocol::Http => {
                 let address = self.local_address().unwrap_or_else(|| self.wildcard());
-                parts.http.push((self.place(address), key));
+                Some(Part { place: self.place(address), key, kind: PartKind::Http })
             }
             ListenerProtocol::Tcp | ListenerProtocol::Auto => {
-                for (address, cidrs) in self.l4_addresses() {
-                    let place = self.place(address);
-                    let chains = self.chains(&place, &cidrs);
-                    parts.l4.push((place, key.clone(), L4Part { protocol: self.port.protocol, chains }));
-                }
+                let (address, cidrs) = self.l4_address()?;
+                let place = self.place(address);
+                let chains = self.chains(&place, &cidrs);
+                let l4 = L4Part { protocol: self.port.protocol, chains };
+                Some(Part { place, key, kind: PartKind::L4(Arc::new(l4)) })
             }
         }
     }
@@ -127,16 +138,16 @@ impl Maker<'_> {
 
     /// Where to listen for connections to this service: at its own address if it has one. A range of addresses shares
     /// the listener of all addresses and is told apart there.
-    fn l4_addresses(&self) -> Vec<(Name, Vec<Name>)> {
+    fn l4_address(&self) -> Option<(Name, Vec<Name>)> {
         if let Some(local) = self.local_address() {
-            return vec![(local, Vec::new())];
+            return Some((local, Vec::new()));
         }
         match self.service.addresses_in(&self.traits.cluster).into_iter().next() {
-            Some(range) if range.contains('/') => vec![(self.wildcard(), vec![range])],
-            Some(address) => vec![(address, Vec::new())],
+            Some(range) if range.contains('/') => Some((self.wildcard(), vec![range])),
+            Some(address) => Some((address, Vec::new())),
             // Clients of a headless service call its endpoints; a listener for all addresses would catch too much.
-            None if self.is_headless() => Vec::new(),
-            None => vec![(self.wildcard(), Vec::new())],
+            None if self.is_headless() => None,
+            None => Some((self.wildcard(), Vec::new())),
         }
     }
 

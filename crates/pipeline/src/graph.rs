@@ -1,0 +1,61 @@
+//! The one declaration of all tables and who reads whom.
+//!
+//! ```text
+//!  services, slices, entries ─registry─► services and endpoints by host ┐
+//!  virtual services, rules   ─rules────► rules by host                  ├─plans─► what a host is to a layer
+//!  proxies, sidecars         ─audience─► who asks for what              ┘            │
+//!      clusters · endpoints · listeners · routes · inbound ◄─────────────────────────┘
+//!                     └───────────────► manifests: layers of encoded resources for each audience
+//! ```
+
+mod audience;
+mod clusters;
+mod endpoints;
+mod inbound;
+mod inputs;
+mod issues;
+mod layered;
+mod listeners;
+mod manifests;
+mod plans;
+mod registry;
+mod routes;
+mod rules;
+
+use std::sync::Arc;
+
+use pilot_incr::{Engine, Graph, Table};
+use pilot_model::ProxyId;
+
+pub use audience::Audience;
+pub use inputs::Inputs;
+pub(crate) use issues::IssueTables;
+pub use manifests::Sent;
+
+/// What the outside may read.
+#[derive(Clone, Copy)]
+pub(crate) struct Outputs {
+    pub(crate) audiences: Table<ProxyId, Arc<Audience>>,
+    pub(crate) manifests: Table<Arc<Audience>, Sent>,
+    pub(crate) issues: IssueTables,
+}
+
+pub(crate) fn build() -> (Engine, Inputs, Outputs) {
+    let graph = &mut Graph::new();
+    let inputs = Inputs::declare(graph);
+    let registry = registry::Registry::declare(graph, inputs);
+    let rules = rules::Rules::declare(graph, inputs);
+    let audiences = audience::Audiences::declare(graph, inputs, registry, rules);
+    let plans = plans::Plans::declare(graph, inputs, registry, rules, audiences);
+    let parts = manifests::Parts {
+        clusters: clusters::Clusters::declare(graph, plans, audiences),
+        endpoints: endpoints::Endpoints::declare(graph, plans, audiences),
+        listeners: listeners::Listeners::declare(graph, plans, audiences),
+        routes: routes::Routes::declare(graph, plans, audiences),
+        inbound: inbound::declare(graph, plans, audiences),
+    };
+    let manifests = manifests::declare(graph, audiences, parts);
+    let issues = IssueTables::declare(graph, registry, rules);
+    let outputs = Outputs { audiences: audiences.of_proxy, manifests, issues };
+    (std::mem::take(graph).build(), inputs, outputs)
+}

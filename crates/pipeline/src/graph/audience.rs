@@ -1,0 +1,219 @@
+//! Who is connected, reduced to what can influence what they are sent.
+
+use std::sync::Arc;
+
+use pilot_base::{Labels, Name, SharedMap};
+use pilot_envoy::{
+    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, RouteTraits, Settings,
+    TracingTraits,
+};
+use pilot_incr::{Graph, Reader, Table};
+use pilot_mesh::Layer;
+use pilot_model::{
+    Config, Interception, Locality, OutboundMode, Proxy, ProxyConfig, ProxyId, ProxyType, Sidecar,
+    TracingConfig,
+};
+
+use super::inputs::Inputs;
+use super::registry::{Registry, Served};
+use super::rules::Rules;
+
+/// All that can influence what a proxy is sent. Proxies with equal audiences share every byte.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Audience {
+    /// What they can see.
+    pub scope: Layer,
+    pub kind: ProxyType,
+    pub locality: Locality,
+    pub cluster: ClusterTraits,
+    pub endpoint: EndpointTraits,
+    pub listener: Arc<ListenerTraits>,
+    pub http: Arc<HttpTraits>,
+    pub route: Arc<RouteTraits>,
+    pub fixed: FixedTraits,
+    /// What they serve themselves.
+    pub(super) served: Vec<Served>,
+}
+
+/// Connected proxies by what they ask for.
+pub(super) type Askers = SharedMap<ProxyId, ()>;
+
+#[derive(Clone, Copy)]
+pub(super) struct Audiences {
+    pub(super) of_proxy: Table<ProxyId, Arc<Audience>>,
+    pub(super) all: Table<Arc<Audience>, Askers>,
+    pub(super) layers: Table<Layer, Askers>,
+    pub(super) cluster: Table<(Layer, ClusterTraits), Askers>,
+    pub(super) endpoint: Table<(Layer, EndpointTraits), Askers>,
+    pub(super) place: Table<(Layer, (EndpointTraits, Locality)), Askers>,
+    pub(super) listener: Table<(Layer, Arc<ListenerTraits>), Askers>,
+    pub(super) http: Table<((Layer, Arc<ListenerTraits>), Arc<HttpTraits>), Askers>,
+    pub(super) route: Table<(Layer, Arc<RouteTraits>), Askers>,
+    pub(super) fixed: Table<FixedTraits, Askers>,
+    pub(super) listener_traits: Table<Arc<ListenerTraits>, Askers>,
+}
+
+impl Audiences {
+    pub(super) fn declare(graph: &mut Graph, inputs: Inputs, registry: Registry, rules: Rules) -> Self {
+        let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
+            let proxy = reader.get(&inputs.proxies, id)?;
+            let settings = inputs.settings(reader)?;
+            let sidecar = sidecar_of(proxy, settings, rules, reader);
+            Some(Arc::new(audience(proxy, sidecar.map(|s| &**s), settings, served(proxy, registry, reader))))
+        });
+        // A table of the proxies that ask for something, for each thing that can be asked for.
+        macro_rules! askers {
+            ($name:literal, |$audience:ident| $keys:expr) => {
+                graph.group($name, |feeds| {
+                    feeds.from(&of_proxy, |id: &ProxyId, $audience: &Arc<Audience>, out| {
+                        $keys.into_iter().for_each(|key| out.emit(key, *id, ()));
+                    });
+                })
+            };
+        }
+        Self {
+            of_proxy,
+            all: askers!("audience members", |a| [Arc::clone(a)]),
+            layers: askers!("layers", |a| a.scope.stack()),
+            cluster: askers!("cluster askers", |a| a.in_each_layer(&a.cluster)),
+            endpoint: askers!("endpoint askers", |a| a.in_each_layer(&a.endpoint)),
+            place: askers!("endpoint askers by locality", |a| {
+                a.in_each_layer(&(a.endpoint.clone(), a.locality.clone()))
+            }),
+            listener: askers!("listener askers", |a| a.in_each_layer(&a.listener)),
+            http: askers!("http listener askers", |a| {
+                a.in_each_layer(&a.listener).into_iter().map(|asker| (asker, Arc::clone(&a.http)))
+            }),
+            route: askers!("route askers", |a| a.in_each_layer(&a.route)),
+            fixed: askers!("fixed cluster askers", |a| [a.fixed.clone()]),
+            listener_traits: askers!("virtual listener askers", |a| [Arc::clone(&a.listener)]),
+        }
+    }
+}
+
+/// The Sidecar for a proxy: one of its namespace that selects it, else one of its namespace for all, else the root
+/// namespace's for all.
+fn sidecar_of<'a>(
+    proxy: &Proxy,
+    settings: Settings<'_>,
+    rules: Rules,
+    reader: &Reader<'a>,
+) -> Option<&'a Arc<Config<Sidecar>>> {
+    if proxy.kind != ProxyType::Sidecar {
+        return None;
+    }
+    let selector =
+        |sidecar: &Config<Sidecar>| sidecar.spec.workload_selector.clone().filter(|s| !s.is_empty());
+    let selects =
+        |sidecar: &&Arc<Config<Sidecar>>| selector(sidecar).is_some_and(|s| s.subset_of(&proxy.labels));
+    let for_all = |sidecar: &&Arc<Config<Sidecar>>| selector(sidecar).is_none();
+    let own = || rules.sidecars(reader, &proxy.namespace);
+    own()
+        .find(selects)
+        .or_else(|| own().find(for_all))
+        .or_else(|| rules.sidecars(reader, &settings.mesh.root_namespace).find(for_all))
+}
+
+fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served> {
+    let mut out: Vec<Served> =
+        proxy.ips.iter().flat_map(|ip| registry.served_at(reader, *ip)).cloned().collect();
+    // A workload is a member of what its own namespace or any other says it is; the same port twice is one.
+    out.sort();
+    out.dedup();
+    out
+}
+
+fn audience(
+    proxy: &Proxy,
+    sidecar: Option<&Config<Sidecar>>,
+    settings: Settings<'_>,
+    served: Vec<Served>,
+) -> Audience {
+    let config = proxy.config.as_ref().unwrap_or(&settings.mesh.default_config);
+    let headers = &config.headers;
+    let policy = sidecar.and_then(|s| s.spec.outbound_traffic_policy.as_ref());
+    let outbound = policy.unwrap_or(&settings.mesh.outbound).mode;
+    let ip_mode = proxy.ip_mode();
+    Audience {
+        scope: match sidecar {
+            Some(sidecar) => Layer::Sidecar { namespace: proxy.namespace.clone(), id: sidecar.id.clone() },
+            None => Layer::Namespace(proxy.namespace.clone()),
+        },
+        kind: proxy.kind,
+        locality: proxy.locality.clone(),
+        cluster: ClusterTraits { kind: proxy.kind, preserve_case: headers.preserve_case },
+        endpoint: EndpointTraits { network: proxy.network.clone() },
+        listener: Arc::new(listener_traits(proxy, outbound)),
+        http: Arc::new(HttpTraits {
+            headers: headers.clone(),
+            http10: proxy.http10,
+            tracing: tracing(proxy, config, settings),
+        }),
+        route: Arc::new(RouteTraits {
+            ip_mode,
+            cluster: proxy.cluster.clone(),
+            dns_suffix: dns_suffix(proxy),
+            outbound,
+            local: proxy.interception == Interception::None,
+            attempt_count: !headers.no_attempt_count,
+            x_forwarded_host: headers.x_forwarded_host,
+        }),
+        fixed: FixedTraits { ip_mode, preserve_case: headers.preserve_case },
+        served,
+    }
+}
+
+fn listener_traits(proxy: &Proxy, outbound: OutboundMode) -> ListenerTraits {
+    ListenerTraits {
+        ip_mode: proxy.ip_mode(),
+        interception: proxy.interception,
+        cluster: proxy.cluster.clone(),
+        outbound,
+        exact_balance: proxy.outbound_exact_balance,
+        inbound_exact_balance: proxy.inbound_exact_balance,
+        unprivileged: proxy.unprivileged,
+        own_ports: proxy.own_ports.clone(),
+        idle_timeout: proxy.idle_timeout,
+    }
+}
+
+/// `.svc.cluster.local` of `namespace.svc.cluster.local`, if the proxy lives where names are made like that.
+fn dns_suffix(proxy: &Proxy) -> Name {
+    let domain = proxy.dns_domain.as_str();
+    domain.find(".svc.").map_or_else(Name::empty, |at| Name::new(&domain[at..]))
+}
+
+fn tracing(proxy: &Proxy, config: &ProxyConfig, settings: Settings<'_>) -> TracingTraits {
+    let label = |labels: &Labels, key: &str| labels.get(key).cloned().unwrap_or_default();
+    let none = TracingConfig::default();
+    let tracing = config.tracing.as_ref().unwrap_or(&none);
+    let percent =
+        if tracing.sampling == 0.0 { settings.options.features.trace_sampling } else { tracing.sampling };
+    TracingTraits {
+        canonical_service: label(&proxy.labels, "service.istio.io/canonical-name"),
+        canonical_revision: label(&proxy.labels, "service.istio.io/canonical-revision"),
+        mesh_id: proxy.mesh_id.clone(),
+        namespace: proxy.namespace.clone(),
+        cluster: proxy.cluster.clone(),
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share is from 0 to 100"
+        )]
+        sampling: (percent.clamp(0.0, 100.0) * 100.0).round() as u32,
+        max_path_tag_length: tracing.max_path_tag_length,
+        istio_tags: tracing.istio_tags.unwrap_or(true),
+        literal_tags: tracing.literal_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+    }
+}
+
+impl Audience {
+    fn in_each_layer<T: Clone>(&self, traits: &T) -> Vec<(Layer, T)> {
+        self.scope.stack().into_iter().map(|layer| (layer, traits.clone())).collect()
+    }
+
+    /// The ports they serve themselves.
+    pub(super) fn served(&self) -> &[Served] {
+        &self.served
+    }
+}

@@ -1,0 +1,102 @@
+//! What is wrong with rules that can only be known by looking at others.
+
+use pilot_base::{Host, Issue, ObjectRef};
+use pilot_incr::{Graph, Reader, Table};
+use pilot_mesh::{RouteRule, RuleIndex as _};
+use pilot_model::{ConfigId, Destination, Kind};
+
+use super::registry::Registry;
+use super::rules::{Rules, TrafficIndex};
+
+/// Issues by the object that has them.
+#[derive(Clone, Copy)]
+pub(crate) struct IssueTables {
+    pub virtual_services: Table<ConfigId, Vec<Issue>>,
+    pub destination_rules: Table<ConfigId, Vec<Issue>>,
+}
+
+impl IssueTables {
+    pub(super) fn declare(graph: &mut Graph, registry: Registry, rules: Rules) -> Self {
+        let virtual_services = graph.map("virtual service issues", &rules.resolved, move |id, reader| {
+            let check = Check { registry, rules, reader };
+            let issues = check.routes(reader.get(&rules.resolved, id)?);
+            (!issues.is_empty()).then_some(issues)
+        });
+        let destination_rules =
+            graph.map("destination rule issues", &rules.resolved_rules, move |id, reader| {
+                let host = &reader.get(&rules.resolved_rules, id)?.spec.host;
+                let known = host.is_wildcard() || !registry.services(reader, host).is_empty();
+                (!known).then(|| vec![unknown_host(id.object(Kind::DestinationRule), "spec.host", host)])
+            });
+        Self { virtual_services, destination_rules }
+    }
+}
+
+struct Check<'r, 'a> {
+    registry: Registry,
+    rules: Rules,
+    reader: &'r Reader<'a>,
+}
+
+impl Check<'_, '_> {
+    fn routes(&self, rule: &RouteRule) -> Vec<Issue> {
+        let object = rule.id.object(Kind::VirtualService);
+        let mut issues = Vec::new();
+        let mut check = |path: String, to: &Destination| issues.extend(self.destination(&object, &path, to));
+        for (i, http) in rule.spec.http.iter().enumerate() {
+            for (j, share) in http.route.iter().enumerate() {
+                check(format!("spec.http[{i}].route[{j}].destination"), &share.destination);
+            }
+            for (j, mirror) in http.mirrors.iter().enumerate() {
+                check(format!("spec.http[{i}].mirrors[{j}].destination"), &mirror.destination);
+            }
+        }
+        for (i, tls) in rule.spec.tls.iter().enumerate() {
+            for (j, share) in tls.route.iter().enumerate() {
+                check(format!("spec.tls[{i}].route[{j}].destination"), &share.destination);
+            }
+        }
+        for (i, tcp) in rule.spec.tcp.iter().enumerate() {
+            for (j, share) in tcp.route.iter().enumerate() {
+                check(format!("spec.tcp[{i}].route[{j}].destination"), &share.destination);
+            }
+        }
+        issues
+    }
+
+    fn destination(&self, object: &ObjectRef, path: &str, to: &Destination) -> Option<Issue> {
+        let services = self.registry.services(self.reader, &to.host);
+        if services.is_empty() {
+            return Some(unknown_host(object.clone(), &format!("{path}.host"), &to.host));
+        }
+        let known_port = |port: u16| services.iter().any(|service| service.port(port).is_some());
+        if let Some(port) = to.port.filter(|port| !known_port(*port)) {
+            let message =
+                format!("{} has no port {port}: requests sent there are answered with 503", to.host);
+            return Some(Issue::warning(object.clone(), format!("{path}.port"), message));
+        }
+        if to.subset.is_empty() || self.has_subset(to) {
+            return None;
+        }
+        let message = format!(
+            "no DestinationRule gives {} a subset {}: requests sent there are answered with 503",
+            to.host, to.subset
+        );
+        Some(Issue::warning(object.clone(), format!("{path}.subset"), message))
+    }
+
+    fn has_subset(&self, to: &Destination) -> bool {
+        let index = TrafficIndex { rules: self.rules, reader: self.reader };
+        let mut written_for = std::iter::once(to.host.clone()).chain(to.host.covering_patterns());
+        written_for.any(|host| {
+            index
+                .rules(&host)
+                .iter()
+                .any(|rule| rule.spec.subsets.iter().any(|subset| subset.name == to.subset))
+        })
+    }
+}
+
+fn unknown_host(object: ObjectRef, path: &str, host: &Host) -> Issue {
+    Issue::warning(object, path, format!("no service is called {host}"))
+}

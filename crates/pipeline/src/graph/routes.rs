@@ -1,0 +1,115 @@
+use std::sync::Arc;
+
+use pilot_base::{Host, Name};
+use pilot_envoy::{Neighbours, RouteTraits, VirtualHost, route_table, virtual_hosts};
+use pilot_incr::{Graph, Reader, Table};
+use pilot_mesh::{HostPlan, Layer};
+use pilot_xds::{ChildMap, Encoded, Summary};
+
+use super::audience::Audiences;
+use super::layered::{Family, Layered, Overlay};
+use super::plans::Plans;
+
+/// Whose routes.
+type Asker = (Layer, Arc<RouteTraits>);
+
+#[derive(Clone, Copy)]
+pub(super) struct Routes {
+    pub(super) tables: Table<Asker, pilot_xds::Layer>,
+}
+
+impl Routes {
+    pub(super) fn declare(graph: &mut Graph, plans: Plans, audiences: Audiences) -> Self {
+        let inputs = plans.inputs;
+        let family = Family {
+            names: ["virtual host keys", "virtual hosts", "own virtual host keys", "own virtual hosts"],
+            shared: &plans.shared,
+            own: &plans.own_routes,
+        };
+        let hosts = family.declare(graph, &audiences.route, move |(layer, host, traits), reader| {
+            let plan = plans.get(layer, host, reader)?;
+            let around = Around { plans, layer, reader };
+            Some(virtual_hosts(plan, layer.client(), traits, &around, inputs.settings(reader)?))
+        });
+        let children = Self::declare_children(graph, &hosts);
+        let summaries = graph.map("route table sizes", &children, move |key, reader| {
+            Some(Summary::of(reader.get(&children, key)?))
+        });
+        let tables = graph.map("route tables", &children, move |key, reader| {
+            let ((layer, traits), port) = key;
+            let own = reader.get(&children, key)?;
+            let none = ChildMap::new();
+            let table = match layer {
+                Layer::Base | Layer::Sidecar { .. } => {
+                    route_table(*port, own, *reader.get(&summaries, key)?, &none, traits)
+                }
+                Layer::Namespace(_) => {
+                    let below = ((Layer::Base, Arc::clone(traits)), *port);
+                    let shared = reader.get(&children, &below).unwrap_or(&none);
+                    let summary = reader.get(&summaries, &below).copied().unwrap_or_default();
+                    route_table(*port, shared, summary, own, traits)
+                }
+            };
+            Some(Arc::new(table))
+        });
+        let tables = graph.group("route tables by layer", |feeds| {
+            feeds.from(&tables, |(asker, _): &(Asker, u16), table: &Arc<Encoded>, out| {
+                out.emit(asker.clone(), table.name().clone(), Some(Arc::clone(table)));
+            });
+            feeds.from(&hosts.shared, |(layer, _, traits), hosts: &Vec<VirtualHost>, out| {
+                for own in hosts.iter().filter_map(|host| host.own.as_ref()) {
+                    out.emit((layer.clone(), Arc::clone(traits)), own.name().clone(), Some(Arc::clone(own)));
+                }
+            });
+            feeds.from(&hosts.own, |(layer, _, traits), hosts: &Overlay<VirtualHost>, out| {
+                for (key, host) in hosts {
+                    let table = host.as_ref().and_then(|host| host.own.clone());
+                    out.emit((layer.clone(), Arc::clone(traits)), key.1.clone(), table);
+                }
+            });
+        });
+        Self { tables }
+    }
+
+    /// The entries of each table.
+    fn declare_children(
+        graph: &mut Graph,
+        hosts: &Layered<Arc<RouteTraits>, VirtualHost>,
+    ) -> Table<(Asker, u16), ChildMap> {
+        graph.group("route table entries", |feeds| {
+            feeds.from(&hosts.shared, |(layer, _, traits), hosts: &Vec<VirtualHost>, out| {
+                for host in hosts {
+                    let table = ((layer.clone(), Arc::clone(traits)), host.port);
+                    out.emit(table, host.name.clone(), Some(host.entry.clone()));
+                }
+            });
+            feeds.from(&hosts.own, |(layer, _, traits), hosts: &Overlay<VirtualHost>, out| {
+                for ((port, name), host) in hosts {
+                    let table = ((layer.clone(), Arc::clone(traits)), *port);
+                    out.emit(table, name.clone(), host.as_ref().map(|host| host.entry.clone()));
+                }
+            });
+        })
+    }
+}
+
+/// The other hosts of a layer.
+struct Around<'r, 'a> {
+    plans: Plans,
+    layer: &'r Layer,
+    reader: &'r Reader<'a>,
+}
+
+impl Neighbours for Around<'_, '_> {
+    fn plan(&self, host: &Host) -> Option<&HostPlan> {
+        self.plans.get(self.layer, host, self.reader)
+    }
+
+    fn hosts_at(&self, address: &Name) -> Vec<Host> {
+        self.plans.registry.hosts_at(self.reader, address)
+    }
+
+    fn covers(&self, pattern: &Host, port: u16) -> bool {
+        self.plans.registry.covers(self.reader, pattern, port)
+    }
+}

@@ -1,0 +1,7 @@
+//! From what sources say to what proxies are sent: the tables, and the one loop that changes them.
+
+mod graph;
+mod pipeline;
+
+pub use graph::{Audience, Inputs, Sent};
+pub use pipeline::{Changes, Pipeline};

@@ -1,0 +1,130 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pilot_base::{Issue, ObjectRef};
+use pilot_incr::{Commit, Engine, NodeStats, Txn};
+use pilot_model::{Kind, ProxyId};
+use pilot_xds::Manifests;
+
+use crate::graph::{self, Audience, Inputs, Outputs};
+
+/// All state of the control plane. One owner, one writer; what it hands out is immutable.
+pub struct Pipeline {
+    engine: Engine,
+    inputs: Inputs,
+    outputs: Outputs,
+    /// What is wrong with rules, and what panicked because of them.
+    issues: BTreeMap<ObjectRef, Vec<Issue>>,
+    faults: BTreeMap<ObjectRef, Vec<Issue>>,
+}
+
+/// What a commit changed for the outside.
+pub struct Changes {
+    pub commit: Commit,
+    /// Audiences whose manifests differ; nothing for those that are gone.
+    pub manifests: Vec<(Arc<Audience>, Option<Arc<Manifests>>)>,
+    /// Proxies that belong to another audience than before; nothing for those that are gone.
+    pub proxies: Vec<(ProxyId, Option<Arc<Audience>>)>,
+    /// Objects whose issues differ, with all that is wrong with them now.
+    pub issues: Vec<(ObjectRef, Vec<Issue>)>,
+}
+
+impl Default for Pipeline {
+    fn default() -> Self {
+        let (engine, inputs, outputs) = graph::build();
+        Self { engine, inputs, outputs, issues: BTreeMap::new(), faults: BTreeMap::new() }
+    }
+}
+
+impl Pipeline {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn inputs(&self) -> Inputs {
+        self.inputs
+    }
+
+    pub fn commit(&mut self, txn: Txn) -> Changes {
+        let commit = self.engine.commit(txn);
+        let version = commit.epoch;
+        let manifests = self.engine.changes(&self.outputs.manifests);
+        let manifests = manifests.into_iter().map(|(audience, _, sent)| {
+            let sent = sent.map(|sent| Arc::new(Manifests { version, by_type: sent.by_type.clone() }));
+            (Arc::clone(audience), sent)
+        });
+        let proxies = self.engine.changes(&self.outputs.audiences);
+        let proxies =
+            proxies.into_iter().map(|(proxy, _, audience)| (*proxy, audience.map(|a| Arc::clone(&**a))));
+        let (manifests, proxies) = (manifests.collect(), proxies.collect());
+        let issues = self.update_issues(&commit);
+        Changes { commit, manifests, proxies, issues }
+    }
+
+    /// What is wrong, object by object, as far as it can only be known by looking at several.
+    pub fn issues(&self) -> impl Iterator<Item = &Issue> {
+        self.issues.values().chain(self.faults.values()).flatten()
+    }
+
+    /// What each table holds and has cost.
+    pub fn stats(&self) -> Vec<NodeStats> {
+        self.engine.stats()
+    }
+
+    pub fn audience_of(&self, proxy: ProxyId) -> Option<Arc<Audience>> {
+        self.engine.get(&self.outputs.audiences, &proxy).map(|audience| Arc::clone(&**audience))
+    }
+
+    pub fn manifests_of(&self, proxy: ProxyId) -> Option<Manifests> {
+        let audience = self.engine.get(&self.outputs.audiences, &proxy)?;
+        let sent = self.engine.get(&self.outputs.manifests, audience)?;
+        Some(Manifests { version: self.engine.epoch(), by_type: sent.by_type.clone() })
+    }
+
+    fn update_issues(&mut self, commit: &Commit) -> Vec<(ObjectRef, Vec<Issue>)> {
+        let tables = self.outputs.issues;
+        let mut touched: BTreeSet<ObjectRef> = BTreeSet::new();
+        for (kind, table) in [
+            (Kind::VirtualService, tables.virtual_services),
+            (Kind::DestinationRule, tables.destination_rules),
+        ] {
+            for (id, _, issues) in self.engine.changes(&table) {
+                let object = id.object(kind);
+                touched.insert(object.clone());
+                match issues {
+                    Some(issues) => self.issues.insert(object, issues.to_vec()),
+                    None => self.issues.remove(&object),
+                };
+            }
+        }
+        if commit.faults_changed {
+            touched.extend(self.faults.keys().cloned());
+            self.faults = self.find_faults();
+            touched.extend(self.faults.keys().cloned());
+        }
+        let of = |object: &ObjectRef| {
+            [&self.issues, &self.faults]
+                .into_iter()
+                .filter_map(|map| map.get(object))
+                .flatten()
+                .cloned()
+                .collect()
+        };
+        touched.iter().map(|object| (object.clone(), of(object))).collect()
+    }
+
+    /// A row that panicked keeps its last good value; the objects whose change led there are told.
+    fn find_faults(&self) -> BTreeMap<ObjectRef, Vec<Issue>> {
+        let mut out: BTreeMap<ObjectRef, Vec<Issue>> = BTreeMap::new();
+        for fault in self.engine.faults() {
+            for object in &fault.changed {
+                let message = format!(
+                    "the last good state is kept because translating it failed: {} {}: {} (a bug in Pilot, please report it)",
+                    fault.table, fault.key, fault.message
+                );
+                out.entry(object.clone()).or_default().push(Issue::error(object.clone(), "", message));
+            }
+        }
+        out
+    }
+}

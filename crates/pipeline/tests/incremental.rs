@@ -1,0 +1,360 @@
+//! The licence to be incremental: after any changes, proxies are sent what they would be sent by a Pilot that had just
+//! started; and whatever the rules say, what they are sent is whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pilot_base::{Labels, Name};
+use pilot_config::{ReadOptions, read};
+use pilot_envoy_api::envoy::config::cluster::v3::Cluster;
+use pilot_envoy_api::envoy::config::listener::v3::{Filter, Listener, filter};
+use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
+use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3 as http;
+use pilot_incr::{Shard, Txn};
+use pilot_model::{
+    Interception, Locality, MeshConfig, MeshOptions, Object, ObjectKey, Proxy, ProxyId, ProxyType, Version,
+};
+use pilot_pipeline::Pipeline;
+use pilot_xds::{Manifests, TypeUrl};
+use proptest::prelude::*;
+use prost::Message as _;
+
+const SHARD: Shard = Shard(1);
+const NAMESPACES: [&str; 3] = ["a", "b", "istio-system"];
+
+/// One thing that may be there or not, in one of several forms.
+#[derive(Clone, Debug)]
+enum Thing {
+    Object(String),
+    Proxy(u64, Arc<Proxy>),
+}
+
+fn objects(text: &str) -> Vec<Object> {
+    let reading = read(text, "test.yaml", &ReadOptions::default()).expect("the test's own YAML");
+    assert!(reading.broken.is_empty(), "{:?}\n{text}", reading.issues);
+    reading.objects.into_iter().map(|(_, _, object)| object).collect()
+}
+
+fn pick<T: Copy + std::fmt::Debug + 'static>(from: &'static [T]) -> impl Strategy<Value = T> {
+    prop::sample::select(from)
+}
+
+fn export() -> impl Strategy<Value = &'static str> {
+    pick(&["", "exportTo: ['*']", "exportTo: ['.']", "exportTo: [b]", "exportTo: ['~']"])
+}
+
+fn host() -> impl Strategy<Value = &'static str> {
+    pick(&[
+        "s1",
+        "s2",
+        "s1.a",
+        "s1.a.svc.cluster.local",
+        "s2.b.svc.cluster.local",
+        "e1.com",
+        "e2.com",
+        "none.com",
+    ])
+}
+
+fn service() -> impl Strategy<Value = String> {
+    let port = pick(&["http, port: 80", "http, port: 81", "tcp, port: 80", "x, port: 80", "grpc, port: 82"]);
+    let address = pick(&["10.0.0.1", "10.0.0.2", "None"]);
+    (pick(&NAMESPACES), pick(&["s1", "s2"]), port, address).prop_map(|(namespace, name, port, address)| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: {namespace}}}, \
+             spec: {{clusterIP: {address}, ports: [{{name: {port}}}]}}}}"
+        )
+    })
+}
+
+fn slice() -> impl Strategy<Value = String> {
+    let address = pick(&["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
+    (pick(&NAMESPACES), pick(&["s1", "s2"]), pick(&["http", "x"]), address).prop_map(
+        |(namespace, name, port, address)| {
+            format!(
+                "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
+                 metadata: {{name: {name}-1, namespace: {namespace}, labels: {{kubernetes.io/service-name: {name}}}}}, \
+                 ports: [{{name: {port}, port: 8080}}], endpoints: [{{addresses: [{address}]}}]}}"
+            )
+        },
+    )
+}
+
+fn entry() -> impl Strategy<Value = String> {
+    let hosts = pick(&["e1.com", "e2.com", "'*.com'", "s1.a", "s1.a.svc.cluster.local"]);
+    let port = pick(&[
+        "http, number: 80, protocol: HTTP",
+        "t, number: 80, protocol: TCP",
+        "x, number: 81, protocol: ''",
+    ]);
+    let addresses = pick(&[
+        "",
+        "addresses: [10.0.0.1],",
+        "addresses: [10.0.0.0/16],",
+        "addresses: [10.9.9.9, 10.9.9.8],",
+    ]);
+    let endpoint = pick(&["10.1.0.1", "10.1.0.9"]);
+    (pick(&NAMESPACES), hosts, port, (addresses, endpoint, export())).prop_map(
+        |(namespace, host, port, (addresses, endpoint, export))| {
+            let comma = if export.is_empty() { "" } else { "," };
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: entry, namespace: {namespace}}}, \
+                 spec: {{hosts: [{host}], {addresses} ports: [{{name: {port}}}], resolution: STATIC, \
+                 endpoints: [{{address: {endpoint}, serviceAccount: sa, locality: r1/z1}}]{comma} {export}}}}}"
+            )
+        },
+    )
+}
+
+fn virtual_service() -> impl Strategy<Value = String> {
+    let hosts = pick(&["s1", "s2", "e1.com", "'*.com'", "s1.a", "none.com", "s1, none.com"]);
+    let wanted = pick(&[
+        "",
+        "match: [{sourceNamespace: b}],",
+        "match: [{headers: {h: {exact: v}}}, {uri: {prefix: /p}}],",
+    ]);
+    (pick(&NAMESPACES), pick(&["v1", "v2"]), hosts, wanted, (host(), export())).prop_map(
+        |(namespace, name, hosts, wanted, (to, export))| {
+            let comma = if export.is_empty() { "" } else { "," };
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: {namespace}}}, \
+                 spec: {{hosts: [{hosts}], http: [{{{wanted} route: [{{destination: {{host: {to}}}}}]}}]{comma} {export}}}}}"
+            )
+        },
+    )
+}
+
+fn destination_rule() -> impl Strategy<Value = String> {
+    let host = pick(&["s1", "s1.a.svc.cluster.local", "e1.com", "'*.com'", "'*.local'"]);
+    let policy = pick(&[
+        "subsets: [{name: v1, labels: {version: v1}}]",
+        "trafficPolicy: {loadBalancer: {simple: RANDOM}}",
+        "trafficPolicy: {outlierDetection: {consecutive5xxErrors: 1}}",
+        "trafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: h}}}",
+    ]);
+    (pick(&NAMESPACES), host, policy, export()).prop_map(|(namespace, host, policy, export)| {
+        let comma = if export.is_empty() { "" } else { "," };
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: rule, namespace: {namespace}}}, \
+             spec: {{host: {host}, {policy}{comma} {export}}}}}"
+        )
+    })
+}
+
+fn sidecar() -> impl Strategy<Value = String> {
+    let hosts = pick(&["'./*'", "'a/*', 'b/s2.b.svc.cluster.local'", "'*/e1.com'", "'*/*', '~a/*'"]);
+    (pick(&NAMESPACES), hosts, pick(&["", "workloadSelector: {labels: {app: x}},"])).prop_map(
+        |(namespace, hosts, selector)| {
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {{name: sidecar, namespace: {namespace}}}, \
+                 spec: {{{selector} egress: [{{hosts: [{hosts}]}}]}}}}"
+            )
+        },
+    )
+}
+
+fn proxy() -> impl Strategy<Value = Thing> {
+    let interception = pick(&[Interception::Redirect, Interception::None]);
+    let ip = pick(&["10.1.0.1", "10.1.0.2", "10.1.0.7"]);
+    (0..3u64, pick(&NAMESPACES), interception, ip, pick(&["", "x"])).prop_map(
+        |(id, namespace, interception, ip, app)| {
+            let proxy = Proxy {
+                kind: ProxyType::Sidecar,
+                name: Name::from(format!("p{id}.{namespace}")),
+                ips: vec![ip.parse().expect("an address")],
+                namespace: Name::new(namespace),
+                dns_domain: Name::from(format!("{namespace}.svc.cluster.local")),
+                labels: if app.is_empty() { Labels::default() } else { Labels::new([("app", app)]) },
+                locality: Locality::parse("r1/z1"),
+                cluster: Name::new("Kubernetes"),
+                network: Name::empty(),
+                mesh_id: Name::empty(),
+                node: Name::empty(),
+                service_account: Name::empty(),
+                interception,
+                version: Version::NEWEST,
+                version_text: Name::empty(),
+                http10: false,
+                idle_timeout: None,
+                http_proxy_port: None,
+                inbound_exact_balance: false,
+                outbound_exact_balance: false,
+                unprivileged: false,
+                own_ports: vec![15021, 15090],
+                config: None,
+            };
+            Thing::Proxy(id, Arc::new(proxy))
+        },
+    )
+}
+
+/// A thing, and whether it comes or goes.
+fn change() -> impl Strategy<Value = (Thing, bool)> {
+    let object = prop_oneof![
+        service(),
+        slice(),
+        entry(),
+        virtual_service(),
+        virtual_service(),
+        destination_rule(),
+        sidecar()
+    ];
+    (prop_oneof![4 => object.prop_map(Thing::Object), 1 => proxy()], prop::bool::weighted(0.75))
+}
+
+fn changes() -> impl Strategy<Value = Vec<Vec<(Thing, bool)>>> {
+    prop::collection::vec(prop::collection::vec(change(), 1..5), 1..12)
+}
+
+/// What is there, as a fresh Pilot would be told.
+#[derive(Default)]
+struct World {
+    objects: BTreeMap<ObjectKey, Object>,
+    proxies: BTreeMap<u64, Arc<Proxy>>,
+}
+
+fn started() -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    let (mut txn, inputs) = (Txn::new(), pipeline.inputs());
+    txn.upsert(&inputs.options, SHARD, (), MeshOptions::default());
+    txn.upsert(&inputs.mesh, SHARD, (), MeshConfig::default());
+    pipeline.commit(txn);
+    pipeline
+}
+
+impl World {
+    fn apply(&mut self, changes: &[(Thing, bool)], pipeline: &mut Pipeline) {
+        let (mut txn, inputs) = (Txn::new(), pipeline.inputs());
+        for (thing, comes) in changes {
+            match thing {
+                Thing::Object(text) => {
+                    for object in objects(text) {
+                        let key = object.key();
+                        if *comes {
+                            inputs.upsert(&mut txn, SHARD, object.clone());
+                            self.objects.insert(key, object);
+                        } else {
+                            inputs.remove(&mut txn, SHARD, key.clone());
+                            self.objects.remove(&key);
+                        }
+                    }
+                }
+                Thing::Proxy(id, proxy) => {
+                    if *comes {
+                        txn.upsert(&inputs.proxies, SHARD, ProxyId(*id), Arc::clone(proxy));
+                        self.proxies.insert(*id, Arc::clone(proxy));
+                    } else {
+                        txn.remove(&inputs.proxies, SHARD, ProxyId(*id));
+                        self.proxies.remove(id);
+                    }
+                }
+            }
+        }
+        pipeline.commit(txn);
+    }
+
+    fn rebuilt(&self) -> Pipeline {
+        let mut pipeline = started();
+        let (mut txn, inputs) = (Txn::new(), pipeline.inputs());
+        self.objects.values().for_each(|object| inputs.upsert(&mut txn, SHARD, object.clone()));
+        for (id, proxy) in &self.proxies {
+            txn.upsert(&inputs.proxies, SHARD, ProxyId(*id), Arc::clone(proxy));
+        }
+        pipeline.commit(txn);
+        pipeline
+    }
+}
+
+/// Name and version of everything a proxy is sent.
+fn sent(manifests: &Manifests) -> BTreeMap<(TypeUrl, Name), String> {
+    let of = |kind: TypeUrl| {
+        let resources = manifests.of(kind).iter();
+        resources.map(move |r| ((kind, r.name().clone()), r.version().to_string()))
+    };
+    TypeUrl::ALL.into_iter().flat_map(of).collect()
+}
+
+fn decode<M: prost::Message + Default>(manifests: &Manifests, kind: TypeUrl) -> Vec<M> {
+    manifests.of(kind).iter().map(|r| M::decode(&r.message()[..]).expect("our own bytes")).collect()
+}
+
+fn named_routes(filters: &[Filter]) -> Option<String> {
+    use http::http_connection_manager::RouteSpecifier;
+    let manager = filters.iter().find(|f| f.name.ends_with("http_connection_manager"))?;
+    let Some(filter::ConfigType::TypedConfig(config)) = &manager.config_type else { return None };
+    match http::HttpConnectionManager::decode(&config.value[..]).ok()?.route_specifier? {
+        RouteSpecifier::Rds(rds) => Some(rds.route_config_name),
+        _ => None,
+    }
+}
+
+/// Nothing refers to what is not there, and nothing is there twice: Envoy would refuse the whole resource.
+fn check_whole(manifests: &Manifests) -> Result<(), TestCaseError> {
+    for cluster in decode::<Cluster>(manifests, TypeUrl::Cluster) {
+        if let Some(eds) = &cluster.eds_cluster_config {
+            prop_assert!(
+                manifests.of(TypeUrl::Endpoint).contains(&eds.service_name),
+                "no endpoints for {}",
+                cluster.name
+            );
+        }
+    }
+    for listener in decode::<Listener>(manifests, TypeUrl::Listener) {
+        for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
+            if let Some(routes) = named_routes(&chain.filters) {
+                prop_assert!(
+                    manifests.of(TypeUrl::Route).contains(&routes),
+                    "no routes {routes} for {}",
+                    listener.name
+                );
+            }
+        }
+    }
+    for table in decode::<RouteConfiguration>(manifests, TypeUrl::Route) {
+        let mut domains = BTreeSet::new();
+        for host in &table.virtual_hosts {
+            prop_assert!(!host.routes.is_empty());
+            for domain in &host.domains {
+                prop_assert!(domains.insert(domain), "{domain} stands twice in {}", table.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn incremental_equals_from_scratch(transactions in changes()) {
+        let (mut pipeline, mut world) = (started(), World::default());
+        for changes in &transactions {
+            world.apply(changes, &mut pipeline);
+        }
+        let fresh = world.rebuilt();
+        for id in world.proxies.keys() {
+            let manifests = pipeline.manifests_of(ProxyId(*id)).expect("a connected proxy");
+            let scratch = fresh.manifests_of(ProxyId(*id)).expect("a connected proxy");
+            prop_assert_eq!(sent(&manifests), sent(&scratch));
+            check_whole(&manifests)?;
+        }
+        let issues = |p: &Pipeline| p.issues().map(ToString::to_string).collect::<BTreeSet<_>>();
+        prop_assert_eq!(issues(&pipeline), issues(&fresh));
+    }
+
+    #[test]
+    fn memory_returns_after_churn(transactions in changes()) {
+        let (mut pipeline, mut world) = (started(), World::default());
+        for changes in &transactions {
+            world.apply(changes, &mut pipeline);
+        }
+        let (mut txn, inputs) = (Txn::new(), pipeline.inputs());
+        world.objects.keys().for_each(|key| inputs.remove(&mut txn, SHARD, key.clone()));
+        world.proxies.keys().for_each(|id| txn.remove(&inputs.proxies, SHARD, ProxyId(*id)));
+        txn.remove(&inputs.options, SHARD, ());
+        txn.remove(&inputs.mesh, SHARD, ());
+        pipeline.commit(txn);
+        pipeline.commit(Txn::new());
+        for stats in pipeline.stats() {
+            prop_assert_eq!(stats.rows, 0, "rows left in {}", stats.name);
+        }
+    }
+}
