@@ -56,14 +56,18 @@ fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=proto");
     let shipped = proto_folder()?;
-    let includes = INCLUDES.iter().map(|dir| shipped.join(dir)).chain([PathBuf::from("proto")]);
-    let mut compiler = protox::Compiler::new(includes).map_err(io::Error::other)?;
+    let mut compiler = protox::Compiler::new(includes(&shipped)).map_err(io::Error::other)?;
     compiler.include_imports(true);
     compiler.open_files(ROOTS).map_err(io::Error::other)?;
     let set = compiler.file_descriptor_set();
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("OUT_DIR is not set"))?);
     fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
+    // What a client of the discovery service may ask for by reflection is a small part of everything.
+    let mut service = protox::Compiler::new(includes(&shipped)).map_err(io::Error::other)?;
+    service.include_imports(true);
+    service.open_file("envoy/service/discovery/v3/ads.proto").map_err(io::Error::other)?;
+    fs::write(out.join("ads.bin"), service.file_descriptor_set().encode_to_vec())?;
     prost_build::Config::new()
         .btree_map(["."])
         .disable_comments(["."])
@@ -71,6 +75,10 @@ fn main() -> io::Result<()> {
         .type_name_domain(["."], "type.googleapis.com")
         .include_file("mod.rs")
         .compile_fds(set)
+}
+
+fn includes(shipped: &Path) -> impl Iterator<Item = PathBuf> {
+    INCLUDES.iter().map(|dir| shipped.join(dir)).chain([PathBuf::from("proto")])
 }
 
 /// Where cargo has put the sources of `envoy-types`.

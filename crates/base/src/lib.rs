@@ -13,6 +13,7 @@ mod issue;
 mod labels;
 mod name;
 mod shared_map;
+mod text;
 
 pub use clock::{Clock, Millis};
 pub use hash::{Hash64, Hasher64, combine_unordered};
@@ -21,6 +22,7 @@ pub use issue::{Issue, ObjectRef, Severity};
 pub use labels::Labels;
 pub use name::Name;
 pub use shared_map::{MapChange, SharedMap};
+pub use text::{parse_bool, parse_span};
 
 /// A hash map for places where its order is never observed. Its hash has no seed.
 pub use rustc_hash::FxHashMap as FastMap;

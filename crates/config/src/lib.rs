@@ -13,11 +13,13 @@ mod kinds;
 mod kube;
 mod mesh;
 mod object;
+mod value;
 mod yaml;
 
 pub use mesh::{read_mesh_config, read_proxy_config};
 use object::yaml_issue;
 pub use object::{Reading, read};
+pub use value::read_value;
 
 use pilot_base::Name;
 

@@ -18,6 +18,9 @@ pub use generated::{envoy, google, istio, stats, udpa, xds};
 /// The encoded `FileDescriptorSet` of everything in this crate.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
+/// The encoded `FileDescriptorSet` of the discovery service and what it needs, for reflection.
+pub const ADS_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ads.bin"));
+
 /// Wraps a message with its type.
 pub fn to_any<M: prost::Message + Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }

@@ -124,6 +124,17 @@ impl Session {
         self.watch(type_url).map(Watch::last_nonce)
     }
 
+    /// Resources that the client refuses as they are now.
+    pub fn refused(&self) -> impl Iterator<Item = (TypeUrl, &Name)> {
+        let watched = TypeUrl::ALL.into_iter().filter_map(|t| Some((t, self.watch(t)?)));
+        watched.flat_map(|(type_url, watch)| watch.refused().map(move |name| (type_url, name)))
+    }
+
+    /// How many names the client asked for one by one.
+    pub fn names_asked(&self) -> usize {
+        self.watches.iter().flatten().map(Watch::names_asked).sum()
+    }
+
     /// Has everything that was asked for and exists been accepted?
     pub fn is_in_sync(&self) -> bool {
         self.watches.iter().flatten().all(|watch| !watch.in_flight())

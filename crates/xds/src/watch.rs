@@ -186,6 +186,14 @@ impl Watch {
         self.introduced
     }
 
+    pub(crate) fn refused(&self) -> impl Iterator<Item = &Name> {
+        self.refused.keys()
+    }
+
+    pub(crate) fn names_asked(&self) -> usize {
+        self.names.len()
+    }
+
     /// The client's whole list of names. Tells whether it still wants anything.
     pub(crate) fn set_names(&mut self, names: Vec<Name>) -> bool {
         let nothing_said =

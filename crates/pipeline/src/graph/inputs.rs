@@ -79,6 +79,38 @@ impl Inputs {
         }
     }
 
+    /// Makes the shard exactly these objects, without a moment of emptiness. Of several with the same key the last counts.
+    pub fn replace(&self, txn: &mut Txn, shard: Shard, objects: Vec<Object>) {
+        let (mut virtual_services, mut destination_rules, mut service_entries) = (vec![], vec![], vec![]);
+        let (mut workload_entries, mut sidecars, mut services) = (vec![], vec![], vec![]);
+        let (mut slices, mut pods, mut nodes, mut namespaces) = (vec![], vec![], vec![], vec![]);
+        for object in objects {
+            let (_, id) = object.key();
+            match object {
+                Object::VirtualService(config) => virtual_services.push((id, config)),
+                Object::DestinationRule(config) => destination_rules.push((id, *config)),
+                Object::ServiceEntry(config) => service_entries.push((id, config)),
+                Object::WorkloadEntry(config) => workload_entries.push((id, config)),
+                Object::Sidecar(config) => sidecars.push((id, config)),
+                Object::Service(_, service) => services.push((id, Arc::new(service))),
+                Object::EndpointSlice(_, slice) => slices.push((id, slice)),
+                Object::Pod(_, pod) => pods.push((id, pod)),
+                Object::Node(_, node) => nodes.push((id, node)),
+                Object::Namespace(_, namespace) => namespaces.push((id, namespace)),
+            }
+        }
+        txn.replace(&self.virtual_services, shard, virtual_services);
+        txn.replace(&self.destination_rules, shard, destination_rules);
+        txn.replace(&self.service_entries, shard, service_entries);
+        txn.replace(&self.workload_entries, shard, workload_entries);
+        txn.replace(&self.sidecars, shard, sidecars);
+        txn.replace(&self.services, shard, services);
+        txn.replace(&self.slices, shard, slices);
+        txn.replace(&self.pods, shard, pods);
+        txn.replace(&self.nodes, shard, nodes);
+        txn.replace(&self.namespaces, shard, namespaces);
+    }
+
     /// What every resource may depend on; nothing until it was written once.
     pub(super) fn settings<'a>(&self, reader: &Reader<'a>) -> Option<Settings<'a>> {
         Some(Settings { mesh: reader.get(&self.mesh, &())?, options: reader.get(&self.options, &())? })

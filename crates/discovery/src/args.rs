@@ -1,0 +1,195 @@
+//! The command line, with istiod's names and defaults.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use pilot_base::{Name, parse_bool, parse_span};
+use pilot_cli::LogArgs;
+use pilot_model::MeshOptions;
+use pilot_server::GrpcOptions;
+
+use crate::features::Environment;
+
+/// Pilot's server: reads services and rules, and tells proxies over xDS what to do.
+#[derive(Parser)]
+#[command(
+    name = "pilot-discovery",
+    after_help = "Try it: pilot-discovery discovery --registries= --configDir=FOLDER --httpsAddr= --secureGRPCAddr="
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Cmd,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Cmd {
+    /// Start the server
+    Discovery(Box<DiscoveryArgs>),
+    /// Send an HTTP request to a running server on this machine, and print the answer
+    Request(RequestArgs),
+    /// Print what runs
+    Version(VersionArgs),
+}
+
+/// Flags that istiod has too have its names, defaults and meaning. Flags nobody knows are accepted with a warning.
+#[derive(Args)]
+pub(crate) struct DiscoveryArgs {
+    /// Where services come from, besides ServiceEntries; empty for none
+    #[arg(long, value_name = "NAME,…", default_value = "Kubernetes", value_delimiter = ',')]
+    pub(crate) registries: Vec<String>,
+    /// Folder of YAML files with Istio's rules and Kubernetes objects; followed as it changes
+    #[arg(long = "configDir", value_name = "FOLDER")]
+    pub(crate) config_dir: Option<PathBuf>,
+    /// File with the settings of the mesh; followed as it changes
+    #[arg(long = "meshConfig", value_name = "FILE", default_value = "./etc/istio/config/mesh")]
+    pub(crate) mesh_config: PathBuf,
+    /// File with the networks of the mesh (not read yet)
+    #[arg(long = "networksConfig", value_name = "FILE", default_value = "./etc/istio/config/meshNetworks")]
+    pub(crate) networks_config: PathBuf,
+    /// Kubernetes credentials (not used yet)
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub(crate) kubeconfig: String,
+    /// The namespace this server belongs to
+    #[arg(long, short, env = "POD_NAMESPACE", default_value = "istio-system")]
+    pub(crate) namespace: String,
+    /// The suffix of service names
+    #[arg(long, default_value = "cluster.local")]
+    pub(crate) domain: String,
+    /// The name of the cluster this server runs in
+    #[arg(long = "clusterID", env = "CLUSTER_ID", default_value = "Kubernetes")]
+    pub(crate) cluster_id: String,
+    /// Readiness and debugging
+    #[arg(long = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
+    pub(crate) http_addr: String,
+    /// Webhooks over TLS (not served yet)
+    #[arg(long = "httpsAddr", value_name = "ADDRESS", default_value = ":15017")]
+    pub(crate) https_addr: String,
+    /// xDS in plain text; empty to serve it at the address for HTTP
+    #[arg(long = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
+    pub(crate) grpc_addr: String,
+    /// xDS over TLS (not served yet)
+    #[arg(long = "secureGRPCAddr", value_name = "ADDRESS", default_value = ":15012")]
+    pub(crate) secure_grpc_addr: String,
+    /// Metrics and version; empty to serve them at the address for HTTP
+    #[arg(long = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
+    pub(crate) monitoring_addr: String,
+    /// How long streams may take to end when the server is told to stop
+    #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s", value_parser = parse_span)]
+    pub(crate) shutdown_duration: Duration,
+    /// How often an idle connection is asked whether it is still there
+    #[arg(long = "keepaliveInterval", value_name = "DURATION", env = "GRPC_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = parse_span)]
+    pub(crate) keepalive_interval: Duration,
+    /// How long it may take to answer that
+    #[arg(long = "keepaliveTimeout", value_name = "DURATION", env = "GRPC_KEEPALIVE_TIMEOUT", default_value = "10s", value_parser = parse_span)]
+    pub(crate) keepalive_timeout: Duration,
+    /// After how long a proxy is asked to connect anew; without it never
+    #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = parse_span)]
+    pub(crate) max_connection_age: Option<Duration>,
+    /// How many streams one connection may have
+    #[arg(
+        long = "maxStreams",
+        value_name = "N",
+        env = "ISTIO_GPRC_MAXSTREAMS",
+        default_value_t = 100_000,
+        hide = true
+    )]
+    pub(crate) max_streams: u32,
+    /// The largest request that is read, in bytes
+    #[arg(long = "maxRequest", value_name = "BYTES", env = "ISTIO_GPRC_MAXRECVMSGSIZE", default_value_t = 4 << 20, hide = true)]
+    pub(crate) max_request: usize,
+    /// Profiles at /debug/pprof (not served yet)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true, value_parser = parse_bool, hide = true)]
+    pub(crate) profile: bool,
+    /// The port for log levels at run time (not served yet)
+    #[arg(long = "ctrlz_port", value_name = "PORT", default_value = "9876", hide = true)]
+    pub(crate) ctrlz_port: u16,
+    #[arg(long = "ctrlz_address", value_name = "ADDRESS", default_value = "localhost", hide = true)]
+    pub(crate) ctrlz_address: String,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+/// What the command line and the environment mean.
+pub(crate) struct Settings {
+    pub(crate) mesh: MeshOptions,
+    pub(crate) grpc: GrpcOptions,
+    pub(crate) addresses: Addresses,
+    pub(crate) shutdown: Duration,
+}
+
+/// Where something listens; an empty one is not listened at.
+pub(crate) struct Addresses {
+    pub(crate) http: String,
+    pub(crate) grpc: String,
+    pub(crate) monitoring: String,
+}
+
+impl DiscoveryArgs {
+    pub(crate) fn settings(self, environment: &Environment) -> Settings {
+        let Self {
+            domain,
+            cluster_id,
+            http_addr,
+            grpc_addr,
+            monitoring_addr,
+            shutdown_duration,
+            keepalive_interval,
+            keepalive_timeout,
+            max_connection_age,
+            max_streams,
+            max_request,
+            // Where sources are opened.
+            registries: _,
+            config_dir: _,
+            mesh_config: _,
+            // Where the program starts.
+            log: _,
+            // What they are for is not built yet; the help says so.
+            https_addr: _,
+            secure_grpc_addr: _,
+            networks_config: _,
+            kubeconfig: _,
+            namespace: _,
+            profile: _,
+            ctrlz_port: _,
+            ctrlz_address: _,
+        } = self;
+        let (domain, cluster) = (Name::from(domain), Name::from(cluster_id));
+        Settings {
+            mesh: MeshOptions { domain, cluster, features: environment.features() },
+            grpc: GrpcOptions {
+                keepalive_interval,
+                keepalive_timeout,
+                max_connection_age,
+                max_streams,
+                max_request,
+            },
+            addresses: Addresses { http: http_addr, grpc: grpc_addr, monitoring: monitoring_addr },
+            shutdown: shutdown_duration,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct RequestArgs {
+    /// GET or POST
+    pub(crate) method: String,
+    /// Such as /debug/issues
+    pub(crate) path: String,
+    #[arg(default_value = "")]
+    pub(crate) body: String,
+    /// The monitoring port of the server
+    #[arg(long, default_value_t = 15014)]
+    pub(crate) port: u16,
+}
+
+#[derive(Args)]
+pub(crate) struct VersionArgs {
+    /// Only the version itself
+    #[arg(long, short)]
+    pub(crate) short: bool,
+    /// yaml or json
+    #[arg(long, short, value_name = "FORMAT", value_parser = ["yaml", "json"])]
+    pub(crate) output: Option<String>,
+}

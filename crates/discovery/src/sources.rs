@@ -1,0 +1,34 @@
+//! Where services and rules come from: one line for each adapter.
+
+use anyhow::{Context as _, bail};
+use pilot_base::Name;
+use pilot_config::ReadOptions;
+use pilot_source::Source;
+use pilot_source_file::{FileSource, MeshFile};
+
+use crate::args::DiscoveryArgs;
+
+pub(crate) fn open(args: &DiscoveryArgs) -> anyhow::Result<Vec<Box<dyn Source>>> {
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    let mesh = MeshFile::open(&args.mesh_config)
+        .with_context(|| format!("cannot follow --meshConfig {}", args.mesh_config.display()))?;
+    sources.push(Box::new(mesh));
+    if let Some(folder) = &args.config_dir {
+        let options = ReadOptions { domain: Name::new(&args.domain), cluster: Name::new(&args.cluster_id) };
+        sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
+    }
+    for registry in args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
+        match registry {
+            "Kubernetes" if args.config_dir.is_some() => {
+                tracing::warn!("the Kubernetes registry is not built yet; only --configDir is followed");
+            }
+            "Kubernetes" => {
+                bail!("the Kubernetes registry is not built yet; use --registries= and --configDir=FOLDER")
+            }
+            other => bail!(
+                "--registries {other}: there is no such registry; use --registries= and --configDir=FOLDER"
+            ),
+        }
+    }
+    Ok(sources)
+}

@@ -1,0 +1,65 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pilot_base::{Issue, Name, ObjectRef, Severity};
+use tokio::sync::watch;
+
+/// Where an issue was found; what is found there next replaces it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Place {
+    /// Something that a source reads, such as a file.
+    Source(Name, Name),
+    /// An object, looked at together with others.
+    Object(ObjectRef),
+    /// A proxy that refuses something.
+    Proxy(u64),
+}
+
+/// Everything that is wrong now. Each issue is logged once, when it appears.
+pub(crate) struct Ledger {
+    by_place: BTreeMap<Place, Vec<Issue>>,
+    published: watch::Sender<Arc<Vec<Issue>>>,
+    changed: bool,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> (Self, watch::Receiver<Arc<Vec<Issue>>>) {
+        let (published, receiver) = watch::channel(Arc::default());
+        (Self { by_place: BTreeMap::new(), published, changed: false }, receiver)
+    }
+
+    pub(crate) fn set(&mut self, place: &Place, issues: Vec<Issue>) {
+        let before = if issues.is_empty() {
+            self.by_place.remove(place)
+        } else {
+            self.by_place.insert(place.clone(), issues.clone())
+        };
+        let before: BTreeSet<Issue> = before.unwrap_or_default().into_iter().collect();
+        for issue in issues.iter().filter(|issue| !before.contains(issue)) {
+            match issue.severity {
+                Severity::Error => tracing::error!(target: "validation", "{issue}"),
+                Severity::Warning => tracing::warn!(target: "validation", "{issue}"),
+            }
+        }
+        if !before.is_empty() && issues.is_empty() {
+            tracing::info!(target: "validation", "{} well again: {}", before.len(), said(&before));
+        }
+        self.changed |= before != issues.into_iter().collect();
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.published.borrow().len()
+    }
+
+    pub(crate) fn publish(&mut self) {
+        if std::mem::take(&mut self.changed) {
+            let all: BTreeSet<&Issue> = self.by_place.values().flatten().collect();
+            self.published.send_replace(Arc::new(all.into_iter().cloned().collect()));
+        }
+    }
+}
+
+fn said(issues: &BTreeSet<Issue>) -> String {
+    let objects: BTreeSet<String> = issues.iter().map(|issue| issue.object.to_string()).collect();
+    objects.into_iter().collect::<Vec<_>>().join(", ")
+}

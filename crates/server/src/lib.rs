@@ -1,0 +1,33 @@
+//! The shell around the pipeline: everything with a thread, a socket or a clock.
+//!
+//! ```text
+//!   sources ──Batch──► engine thread ──commit──► one channel per audience ──► streams ──► proxies
+//!                          ▲                                                    │
+//!                          └────────── a proxy comes, goes, refuses ◄───────────┘
+//! ```
+//!
+//! Streams never touch the pipeline. They are handed immutable manifests, and what they send is put together from bytes
+//! that all of them share.
+
+mod ads;
+mod body;
+mod clock;
+mod engine;
+mod grpc;
+mod http_server;
+mod intake;
+mod issues;
+mod metrics;
+mod node;
+mod pages;
+mod publish;
+mod shared_bodies;
+mod stream;
+
+pub use clock::SystemClock;
+pub use engine::{Engine, EngineHandle};
+pub use grpc::{GrpcOptions, GrpcServer};
+pub use http_server::{HttpServer, serve_http};
+pub use metrics::Metrics;
+pub use pages::{BuildInfo, Pages};
+pub use tonic::transport::Error as TransportError;

@@ -1,0 +1,220 @@
+//! How a proxy introduces itself: the node of its first request.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use pilot_base::{Labels, Name};
+use pilot_envoy_api::envoy::config::core::v3::Node;
+use pilot_model::{Interception, Locality, Proxy, ProxyType, Version};
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+
+/// Why a node is not accepted; the text reaches the proxy's log.
+#[derive(thiserror::Error, PartialEq, Eq, Debug)]
+pub(crate) enum NodeError {
+    /// There is no node, or it has no id.
+    #[error("missing node information")]
+    Missing,
+    #[error("node id {0:?} is not of the form type~ip~pod.namespace~domain")]
+    Id(String),
+    #[error("node type {0:?} is not served: use sidecar or router")]
+    Type(String),
+    #[error("node {0:?} has no valid address, neither in its id nor in INSTANCE_IPS")]
+    Address(String),
+    #[error("node metadata {0}: {1}")]
+    Metadata(&'static str, String),
+}
+
+pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
+    let node = node.filter(|node| !node.id.is_empty()).ok_or(NodeError::Missing)?;
+    let parts: Vec<&str> = node.id.split('~').collect();
+    let [kind, ip, name, domain] = parts[..] else { return Err(NodeError::Id(shorten(&node.id))) };
+    let kind = match kind {
+        "sidecar" => ProxyType::Sidecar,
+        "router" => ProxyType::Router,
+        other => return Err(NodeError::Type(shorten(other))),
+    };
+    let meta = Metadata(node.metadata.as_ref());
+    let config = meta.settings("PROXY_CONFIG")?;
+    let labels = meta.labels()?;
+    Ok(Proxy {
+        kind,
+        name: name.into(),
+        ips: addresses(&meta.text("INSTANCE_IPS"), ip)
+            .ok_or_else(|| NodeError::Address(shorten(&node.id)))?,
+        namespace: namespace(&meta.text("NAMESPACE"), domain),
+        dns_domain: domain.into(),
+        locality: locality(&labels, node),
+        labels,
+        cluster: meta.name("CLUSTER_ID"),
+        network: meta.name("NETWORK"),
+        mesh_id: meta.name("MESH_ID"),
+        node: meta.name("NODE_NAME"),
+        service_account: meta.name("SERVICE_ACCOUNT"),
+        interception: match meta.text("INTERCEPTION_MODE").as_str() {
+            "NONE" => Interception::None,
+            "TPROXY" => Interception::Tproxy,
+            _ => Interception::Redirect,
+        },
+        version: Version::parse(&meta.text("ISTIO_VERSION")),
+        version_text: meta.name("ISTIO_VERSION"),
+        http10: meta.text("HTTP10") == "1",
+        idle_timeout: meta.span("IDLE_TIMEOUT")?,
+        http_proxy_port: meta.port("HTTP_PROXY_PORT")?,
+        inbound_exact_balance: meta.is_true("INBOUND_LISTENER_EXACT_BALANCE"),
+        outbound_exact_balance: meta.is_true("OUTBOUND_LISTENER_EXACT_BALANCE"),
+        unprivileged: meta.is_true("UNPRIVILEGED_POD"),
+        own_ports: [meta.port("ENVOY_STATUS_PORT")?, meta.port("ENVOY_PROMETHEUS_PORT")?]
+            .into_iter()
+            .flatten()
+            .collect(),
+        config,
+    })
+}
+
+/// Enough of what somebody sent to recognise it in a log.
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 128;
+    if text.len() <= LONGEST {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(LONGEST).collect();
+    short.push('…');
+    short
+}
+
+/// All of `INSTANCE_IPS` if all are valid, else the one in the id.
+fn addresses(instance_ips: &str, id: &str) -> Option<Vec<IpAddr>> {
+    let all: Option<Vec<IpAddr>> = instance_ips.split(',').map(|ip| ip.trim().parse().ok()).collect();
+    all.or_else(|| id.parse().ok().map(|ip| vec![ip]))
+}
+
+/// What the proxy says, else the first part of a domain that has several.
+fn namespace(said: &str, domain: &str) -> Name {
+    match domain.split_once('.') {
+        _ if !said.is_empty() => said.into(),
+        Some((first, _)) => first.into(),
+        None => Name::empty(),
+    }
+}
+
+/// From labels, else what Envoy was told.
+fn locality(labels: &Labels, node: &Node) -> Locality {
+    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
+    let known = Locality {
+        region: label("topology.kubernetes.io/region"),
+        zone: label("topology.kubernetes.io/zone"),
+        subzone: label("topology.istio.io/subzone"),
+    };
+    if !known.is_empty() {
+        return known;
+    }
+    let named = [label("topology.istio.io/locality"), label("istio-locality")];
+    if let Some(named) = named.iter().find(|named| !named.is_empty()) {
+        // A label cannot hold slashes, so dots stand for them.
+        return Locality::parse(&if named.contains('/') {
+            named.to_string()
+        } else {
+            named.replace('.', "/")
+        });
+    }
+    node.locality.as_ref().map_or_else(Locality::default, |locality| Locality {
+        region: locality.region.as_str().into(),
+        zone: locality.zone.as_str().into(),
+        subzone: locality.sub_zone.as_str().into(),
+    })
+}
+
+/// Values are strings, also where they mean truth values, numbers or lists.
+struct Metadata<'a>(Option<&'a Struct>);
+
+impl Metadata<'_> {
+    fn get(&self, key: &str) -> Option<&Kind> {
+        self.0?.fields.get(key)?.kind.as_ref()
+    }
+
+    fn text(&self, key: &str) -> String {
+        match self.get(key) {
+            Some(Kind::StringValue(text)) => text.clone(),
+            Some(Kind::BoolValue(value)) => value.to_string(),
+            Some(Kind::NumberValue(value)) => value.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    fn name(&self, key: &str) -> Name {
+        self.text(key).into()
+    }
+
+    fn is_true(&self, key: &str) -> bool {
+        pilot_base::parse_bool(&self.text(key)).unwrap_or(false)
+    }
+
+    fn port(&self, key: &'static str) -> Result<Option<u16>, NodeError> {
+        match self.text(key).as_str() {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| NodeError::Metadata(key, format!("{:?} is not a port", shorten(text)))),
+        }
+    }
+
+    /// A duration as people write it: `30s`, `1m30s`.
+    fn span(&self, key: &'static str) -> Result<Option<Duration>, NodeError> {
+        match self.text(key).as_str() {
+            "" => Ok(None),
+            text => pilot_base::parse_span(&shorten(text))
+                .map(Some)
+                .map_err(|error| NodeError::Metadata(key, error)),
+        }
+    }
+
+    /// The proxy's labels over those that were given to it.
+    fn labels(&self) -> Result<Labels, NodeError> {
+        let mut all = BTreeMap::new();
+        for key in ["STATIC_LABELS", "LABELS"] {
+            match self.get(key) {
+                None | Some(Kind::NullValue(_)) => {}
+                Some(Kind::StructValue(labels)) => {
+                    for (name, value) in &labels.fields {
+                        let Some(Kind::StringValue(value)) = &value.kind else {
+                            return Err(NodeError::Metadata(key, format!("{:?} is not text", shorten(name))));
+                        };
+                        all.insert(Name::new(name), Name::new(value));
+                    }
+                }
+                Some(_) => return Err(NodeError::Metadata(key, "is not a map".to_owned())),
+            }
+        }
+        Ok(Labels::new(all))
+    }
+
+    fn settings(&self, key: &'static str) -> Result<Option<pilot_model::ProxyConfig>, NodeError> {
+        let Some(Kind::StructValue(fields)) = self.get(key) else { return Ok(None) };
+        let text = json(&Kind::StructValue(fields.clone())).to_string();
+        pilot_config::read_proxy_config(&text).map(Some).map_err(|error| NodeError::Metadata(key, error))
+    }
+}
+
+/// Metadata comes with the limits of the decoder, a hundred levels among them, so this ends soon.
+fn json(kind: &Kind) -> serde_json::Value {
+    let of = |value: &Value| value.kind.as_ref().map_or(serde_json::Value::Null, json);
+    match kind {
+        Kind::NullValue(_) => serde_json::Value::Null,
+        // Protobuf's JSON has only doubles; what was an integer is written as one again.
+        #[allow(clippy::cast_possible_truncation, reason = "checked by the comparison")]
+        Kind::NumberValue(number) if *number == f64::from(*number as i32) => (*number as i32).into(),
+        Kind::NumberValue(number) => (*number).into(),
+        Kind::StringValue(text) => text.clone().into(),
+        Kind::BoolValue(value) => (*value).into(),
+        Kind::StructValue(fields) => {
+            fields.fields.iter().map(|(name, value)| (name.clone(), of(value))).collect()
+        }
+        Kind::ListValue(list) => list.values.iter().map(of).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

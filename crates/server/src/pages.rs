@@ -1,0 +1,94 @@
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing};
+use pilot_base::{Clock, Issue};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::engine::EngineHandle;
+use crate::metrics::Metrics;
+
+/// What runs, for people and for tools that compare versions.
+#[derive(Clone, Debug)]
+pub struct BuildInfo {
+    pub version: &'static str,
+    pub revision: &'static str,
+    pub status: &'static str,
+}
+
+/// The pages that people, probes and scrapers read.
+#[derive(Clone)]
+pub struct Pages {
+    pub engine: EngineHandle,
+    pub metrics: Arc<Metrics>,
+    pub clock: Arc<dyn Clock>,
+    pub build: BuildInfo,
+    /// Is everything there that proxies need?
+    pub serving: watch::Receiver<bool>,
+}
+
+impl Pages {
+    /// What kubelets ask, and the pages for debugging: on the plain HTTP port.
+    pub fn main(self) -> Router {
+        Router::new()
+            .route("/ready", routing::get(ready))
+            .route("/debug/issues", routing::get(issues))
+            .with_state(self)
+    }
+
+    /// What is scraped, and the pages for debugging: on the monitoring port.
+    pub fn monitoring(self) -> Router {
+        Router::new()
+            .route("/metrics", routing::get(metrics))
+            .route("/version", routing::get(version))
+            .route("/debug/issues", routing::get(issues))
+            .with_state(self)
+    }
+
+    /// Both on one port, for who has only one.
+    pub fn all(self) -> Router {
+        Router::new()
+            .route("/metrics", routing::get(metrics))
+            .route("/version", routing::get(version))
+            .with_state(self.clone())
+            .merge(self.main())
+    }
+}
+
+async fn ready(State(pages): State<Pages>) -> StatusCode {
+    if *pages.serving.borrow() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+async fn version(State(pages): State<Pages>) -> String {
+    let BuildInfo { version, revision, status } = pages.build;
+    format!("{version}-{revision}-{status}")
+}
+
+async fn metrics(State(pages): State<Pages>) -> Response {
+    let text = pages.metrics.text(pages.clock.now() / 1000);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// Everything that is wrong, as data. `?pretty` is for people.
+async fn issues(State(pages): State<Pages>, Query(query): Query<Vec<(String, String)>>) -> Response {
+    let list: Value = pages.engine.issues().iter().map(issue).collect();
+    let pretty = query.iter().any(|(key, _)| key == "pretty");
+    let text = if pretty { format!("{list:#}") } else { list.to_string() };
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+fn issue(issue: &Issue) -> Value {
+    let Issue { severity, object, path, place, message } = issue;
+    json!({
+        "severity": severity.to_string(),
+        "kind": object.kind.as_str(),
+        "namespace": object.namespace.as_str(),
+        "name": object.name.as_str(),
+        "path": path,
+        "place": place,
+        "message": message,
+    })
+}
