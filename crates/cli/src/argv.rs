@@ -1,135 +1,158 @@
+//! Takes flags out of a command line that nobody knows, so that an old or new template still starts a proxy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
 use clap::Command;
 
-/// A command line without the flags that the command does not know.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Known {
-    pub argv: Vec<String>,
-    /// The flags that were left out, as they were written.
-    pub unknown: Vec<String>,
+/// Which flags nobody needs to know.
+pub struct Lenience<'a> {
+    /// The subcommand that does not mind.
+    pub subcommand: &'a str,
+    /// Words that are never the value of a flag, though the subcommand does not know them either.
+    pub words: &'a [&'a str],
 }
 
-/// Istio's binaries take flags they do not know, so that a chart may be newer or older than the binary; so do ours. A
-/// word after an unknown flag is taken for its value unless the command has a place for it.
-pub fn keep_known(command: &Command, argv: impl IntoIterator<Item = String>) -> Known {
-    let mut command = command;
-    let mut known = Known { argv: Vec::new(), unknown: Vec::new() };
-    let mut words = argv.into_iter().peekable();
-    known.argv.extend(words.next());
+/// Does a flag take the word after it?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    NextWord,
+}
+
+struct Known {
+    flags: BTreeMap<String, Takes>,
+    words: BTreeSet<String>,
+}
+
+/// The command line without unknown flags, and their names. Other subcommands are left alone.
+pub fn without_unknown(
+    command: Command,
+    lenience: &Lenience<'_>,
+    argv: Vec<String>,
+) -> (Vec<String>, Vec<String>) {
+    let known = Known::new(command, lenience);
+    let mut kept = Vec::with_capacity(argv.len());
+    let mut unknown = Vec::new();
+    let mut words = argv.iter().cloned().peekable();
+    kept.extend(words.next());
+    let mut subcommand = None;
     while let Some(word) = words.next() {
         if word == "--" {
-            known.argv.push(word);
-            known.argv.extend(words);
+            kept.push(word);
+            kept.extend(words);
             break;
         }
-        let Some(flag) = Flag::parse(&word) else {
-            if let Some(sub) = command.find_subcommand(&word) {
-                command = sub;
-            }
-            known.argv.push(word);
+        if !is_flag(&word) {
+            subcommand.get_or_insert_with(|| word.clone());
+            kept.push(word);
             continue;
-        };
-        match flag.takes_value(command) {
-            Some(takes_value) => {
-                known.argv.push(word.clone());
-                if takes_value && !flag.has_value {
-                    known.argv.extend(words.next());
-                }
+        }
+        let (name, value) =
+            word.split_once('=').map_or((&word[..], None), |(name, value)| (name, Some(value)));
+        match known.flags.get(name) {
+            Some(takes) => {
+                let next = (*takes == Takes::NextWord && value.is_none()).then(|| words.next()).flatten();
+                kept.push(word);
+                kept.extend(next);
             }
             None => {
-                let is_value = |next: &String| Flag::parse(next).is_none() && !has_place(command, next);
-                if !flag.has_value {
-                    words.next_if(is_value);
+                unknown.push(name.to_owned());
+                if value.is_none() {
+                    words.next_if(|next| !is_flag(next) && !known.words.contains(next));
                 }
-                known.unknown.push(word);
             }
         }
     }
-    known
+    match subcommand.as_deref() {
+        Some(name) if name == lenience.subcommand => (kept, unknown),
+        _ => (argv, Vec::new()),
+    }
 }
 
-struct Flag<'a> {
-    name: &'a str,
-    is_long: bool,
-    has_value: bool,
+/// A lone dash is a word.
+fn is_flag(word: &str) -> bool {
+    word.len() > 1 && word.starts_with('-')
 }
 
-impl<'a> Flag<'a> {
-    fn parse(word: &'a str) -> Option<Self> {
-        let (text, is_long) = match word.strip_prefix("--") {
-            Some(text) => (text, true),
-            None => (word.strip_prefix('-')?, false),
-        };
-        let (name, has_value) = text.split_once('=').map_or((text, false), |(name, _)| (name, true));
-        // A lone dash is a word, and negative numbers are values.
-        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return None;
+impl Known {
+    fn new(mut command: Command, lenience: &Lenience<'_>) -> Self {
+        // Only then are the flags that are for all subcommands, and help, among those of each.
+        command.build();
+        let words = lenience.words.iter().map(|word| (*word).to_owned()).collect();
+        let mut known = Self { flags: BTreeMap::new(), words };
+        known.words.extend(command.get_subcommands().map(|sub| sub.get_name().to_owned()));
+        known.add(&command);
+        if let Some(lenient) = command.find_subcommand(lenience.subcommand) {
+            known.add(lenient);
         }
-        Some(Self { name, is_long, has_value })
+        known
     }
 
-    /// Nothing if the command does not know the flag.
-    fn takes_value(&self, command: &Command) -> Option<bool> {
-        if matches!(self.name, "help" | "h" | "version" | "V") {
-            return Some(false);
-        }
-        let arg = command.get_arguments().find(|arg| {
-            if self.is_long {
-                let aliases = arg.get_all_aliases().unwrap_or_default();
-                arg.get_long() == Some(self.name) || aliases.contains(&self.name)
-            } else {
-                arg.get_short().is_some_and(|short| self.name.starts_with(short))
+    fn add(&mut self, command: &Command) {
+        for arg in command.get_arguments() {
+            let alone = !arg.get_action().takes_values() || arg.is_require_equals_set();
+            let takes = if alone { Takes::Nothing } else { Takes::NextWord };
+            let long = arg.get_long().map(|name| format!("--{name}"));
+            let short = arg.get_short().map(|name| format!("-{name}"));
+            self.flags.extend(long.into_iter().chain(short).map(|name| (name, takes)));
+            if arg.is_positional() {
+                let values = arg.get_possible_values();
+                self.words.extend(values.iter().map(|value| value.get_name().to_owned()));
             }
-        })?;
-        let attached = !self.is_long && self.name.len() > 1;
-        Some(arg.get_action().takes_values() && !arg.is_require_equals_set() && !attached)
+        }
     }
-}
-
-/// Is there a positional argument or a subcommand for this word?
-fn has_place(command: &Command, word: &str) -> bool {
-    let fits = |arg: &clap::Arg| {
-        let values = arg.get_possible_values();
-        values.is_empty() || values.iter().any(|value| value.matches(word, false))
-    };
-    command.find_subcommand(word).is_some() || command.get_positionals().any(fits)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::keep_known;
-    use clap::{Arg, ArgAction, Command};
+    use clap::{Arg, Command};
+
+    use super::{Lenience, without_unknown};
 
     fn command() -> Command {
+        let switch = |name: &'static str| Arg::new(name).long(name).num_args(0..=1).require_equals(true);
         let proxy = Command::new("proxy")
             .arg(Arg::new("type").value_parser(["sidecar", "router"]))
-            .arg(Arg::new("domain").long("domain").short('d'))
-            .arg(Arg::new("quiet").long("quiet").action(ArgAction::SetTrue))
-            .arg(Arg::new("profile").long("profile").num_args(0..=1).require_equals(true));
-        Command::new("agent").subcommand(proxy)
-    }
-
-    fn check(line: &str, argv: &str, unknown: &str) {
-        let known = keep_known(&command(), line.split(' ').map(str::to_owned));
-        assert_eq!(
-            (known.argv.join(" ").as_str(), known.unknown.join(" ").as_str()),
-            (argv, unknown),
-            "{line}"
-        );
+            .arg(Arg::new("domain").long("domain"))
+            .arg(switch("restartEnvoy"));
+        Command::new("agent")
+            .arg(Arg::new("target").long("log_target").global(true))
+            .arg(switch("log_as_json").global(true))
+            .subcommand(proxy)
+            .subcommand(Command::new("wait"))
     }
 
     #[test]
-    fn unknown_flags_are_left_out_with_their_values() {
-        check("agent proxy sidecar --domain x --quiet", "agent proxy sidecar --domain x --quiet", "");
-        check("agent proxy --new=1 --domain=x", "agent proxy --domain=x", "--new=1");
-        check("agent proxy --new 1 --domain x", "agent proxy --domain x", "--new");
-        check("agent proxy --new sidecar", "agent proxy sidecar", "--new");
-        check("agent proxy --new --quiet", "agent proxy --quiet", "--new");
-        check("agent --new proxy", "agent proxy", "--new");
-        check("agent proxy -d x -z y", "agent proxy -d x", "-z");
-        check("agent proxy -dx", "agent proxy -dx", "");
-        check("agent proxy --profile sidecar", "agent proxy --profile sidecar", "");
-        check("agent proxy --domain --new", "agent proxy --domain --new", "");
-        check("agent proxy --new -1 --quiet", "agent proxy --quiet", "--new");
-        check("agent proxy --help -- --new", "agent proxy --help -- --new", "");
+    fn unknown_flags_go_with_their_values() {
+        for (line, kept, unknown) in [
+            ("proxy sidecar", "proxy sidecar", ""),
+            ("proxy --domain x sidecar", "proxy --domain x sidecar", ""),
+            ("proxy --domain --x sidecar", "proxy --domain --x sidecar", ""),
+            ("proxy --old sidecar", "proxy sidecar", "--old"),
+            ("proxy --old value sidecar", "proxy sidecar", "--old"),
+            ("proxy --old=value sidecar", "proxy sidecar", "--old"),
+            ("proxy --old=value other", "proxy other", "--old"),
+            ("proxy --old --domain x", "proxy --domain x", "--old"),
+            ("proxy --old -x --new router", "proxy router", "--old -x --new"),
+            ("proxy --old waypoint", "proxy waypoint", "--old"),
+            ("proxy --old -", "proxy", "--old"),
+            ("proxy --old", "proxy", "--old"),
+            ("--old proxy router", "proxy router", "--old"),
+            ("--old 5 proxy router", "proxy router", "--old"),
+            ("--log_target stderr --old proxy", "--log_target stderr proxy", "--old"),
+            ("proxy --log_as_json --old router", "proxy --log_as_json router", "--old"),
+            ("proxy --restartEnvoy router", "proxy --restartEnvoy router", ""),
+            ("proxy --help", "proxy --help", ""),
+            ("proxy -- --old", "proxy -- --old", ""),
+            ("wait --old 5", "wait --old 5", ""),
+            ("--old wait", "--old wait", ""),
+            ("--old", "--old", ""),
+            ("", "", ""),
+        ] {
+            let argv = std::iter::once("agent").chain(line.split_whitespace()).map(str::to_owned).collect();
+            let lenience = Lenience { subcommand: "proxy", words: &["waypoint"] };
+            let (left, gone) = without_unknown(command(), &lenience, argv);
+            assert_eq!((left[1..].join(" ").as_str(), gone.join(" ").as_str()), (kept, unknown), "{line}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! What the command lines of all binaries share.
 
 mod argv;
+mod env;
 mod log;
 
-pub use argv::{Known, keep_known};
-pub use log::{Log, LogArgs};
+pub use argv::{Lenience, without_unknown};
+pub use env::Env;
+pub use log::{LogArgs, LogError};

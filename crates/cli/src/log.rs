@@ -1,110 +1,178 @@
+//! The `--log_*` flags that Istio's programs share, and what they set up.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use clap::Args;
-use tracing::Level;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use pilot_base::parse_bool;
 
-/// Istio's logging flags.
+const DEFAULT_SCOPE: &str = "default";
+/// Names every scope at once.
+const ALL_SCOPES: &str = "all";
+
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
-    /// What is logged, by scope: `default:info,ads:debug`. Levels: debug, info, warn, error, none
-    #[arg(long = "log_output_level", value_name = "SCOPE:LEVEL,…", default_value = "default:info")]
-    level: String,
-    /// Log lines as JSON objects
-    #[arg(long = "log_as_json", value_name = "BOOL", num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true, value_parser = parse_bool)]
-    json: bool,
-    /// Where to log: stdout or stderr
-    #[arg(long = "log_target", value_name = "TARGET", default_value = "stdout")]
-    target: String,
-    /// Accepted, has no effect
-    #[arg(long = "log_caller", hide = true, default_value = "")]
+    /// Least level that is written, for all or for some scopes: `info`, `default:info,ads:debug`, `all:debug`. Levels are
+    /// debug, info, warn, error, fatal and none
+    #[arg(
+        long = "log_output_level",
+        global = true,
+        value_name = "SCOPE:LEVEL,…",
+        default_value = "default:info"
+    )]
+    output_level: String,
+    /// Write each line as a JSON object
+    #[arg(
+        long = "log_as_json",
+        global = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "false",
+        default_missing_value = "true",
+        value_parser = parse_bool
+    )]
+    pub as_json: bool,
+    /// Where lines go: stdout, stderr or a file. May be given more than once
+    #[arg(long = "log_target", global = true, value_name = "PATH", default_value = "stdout")]
+    target: Vec<String>,
+    /// Scopes whose lines tell the place in the code; any scope turns it on for all
+    #[arg(
+        long = "log_caller",
+        global = true,
+        value_name = "SCOPE,…",
+        default_value = "",
+        hide_default_value = true
+    )]
     caller: String,
-    /// Accepted, has no effect
-    #[arg(long = "log_stacktrace_level", hide = true, default_value = "")]
+    /// Accepted, without effect
+    #[arg(
+        long = "log_stacktrace_level",
+        global = true,
+        value_name = "SCOPE:LEVEL,…",
+        default_value = "",
+        hide_default_value = true
+    )]
     stacktrace_level: String,
 }
 
-/// What is logged, and how.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Log {
-    filter: Targets,
-    json: bool,
-    to_stderr: bool,
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// A level or its form is not known.
+    #[error(
+        "--log_output_level: \"{0}\" is not a level or scope:level; levels are debug, info, warn, error, fatal and none"
+    )]
+    Level(String),
+    /// A file for the log cannot be opened.
+    #[error("--log_target: cannot open {path}")]
+    Target { path: PathBuf, source: io::Error },
+    /// Somebody set up a log before.
+    #[error("the log is set up already")]
+    Again(#[from] TryInitError),
 }
 
 impl LogArgs {
-    pub fn log(&self) -> Result<Log, String> {
-        let to_stderr = match self.target.as_str() {
-            "stdout" => false,
-            "stderr" => true,
-            other => return Err(format!("--log_target {other:?}: use stdout or stderr")),
-        };
-        Ok(Log { filter: filter(&self.level)?, json: self.json, to_stderr })
+    /// Sets up the log of this process.
+    pub fn init(&self) -> Result<(), LogError> {
+        let filter = filter(&self.output_level)?;
+        let has_place = !self.caller.is_empty();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(writer(&self.target)?)
+            .with_file(has_place)
+            .with_line_number(has_place);
+        let layer = if self.as_json { layer.json().boxed() } else { layer.boxed() };
+        Ok(tracing_subscriber::registry().with(layer.with_filter(filter)).try_init()?)
     }
 }
 
-/// `scope:level` pairs; a level alone is the default's, `all` is everybody's.
-fn filter(text: &str) -> Result<Targets, String> {
-    let mut targets = Targets::new().with_default(LevelFilter::INFO);
-    let pairs = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let pairs: Vec<(&str, &str)> =
-        pairs.map(|part| part.split_once(':').unwrap_or(("default", part))).collect();
-    for (scope, name) in &pairs {
-        let level = level(name).ok_or_else(|| {
-            format!("--log_output_level {scope}:{name}: use debug, info, warn, error or none")
-        })?;
-        targets = match *scope {
-            "default" | "all" => targets.with_default(level),
-            scope => targets.with_target(scope.to_owned(), level),
-        };
+fn filter(levels: &str) -> Result<Targets, LogError> {
+    let mut filter = Targets::new().with_default(LevelFilter::INFO);
+    let mut all = None;
+    for part in levels.split(',').filter(|part| !part.is_empty()) {
+        let (scope, word) = part.split_once(':').unwrap_or((DEFAULT_SCOPE, part));
+        let level = level(word).ok_or_else(|| LogError::Level(part.to_owned()))?;
+        match scope {
+            DEFAULT_SCOPE => filter = filter.with_default(level),
+            ALL_SCOPES => all = Some(level),
+            scope => filter = filter.with_target(scope, level),
+        }
     }
-    if let Some((_, name)) = pairs.iter().find(|(scope, _)| *scope == "all") {
-        let level = level(name).unwrap_or(LevelFilter::INFO);
-        return Ok(Targets::new().with_default(level));
-    }
-    Ok(targets)
+    Ok(all.map_or(filter, |level| Targets::new().with_default(level)))
 }
 
-fn level(name: &str) -> Option<LevelFilter> {
-    Some(match name {
-        "debug" => Level::DEBUG.into(),
-        "info" => Level::INFO.into(),
-        "warn" | "warning" => Level::WARN.into(),
-        "error" | "fatal" => Level::ERROR.into(),
+fn level(word: &str) -> Option<LevelFilter> {
+    Some(match word {
+        "debug" => LevelFilter::DEBUG,
+        "info" => LevelFilter::INFO,
+        "warn" => LevelFilter::WARN,
+        "error" | "fatal" => LevelFilter::ERROR,
         "none" => LevelFilter::OFF,
         _ => return None,
     })
 }
 
-impl Log {
-    /// Everything that is logged from now on goes where it should.
-    pub fn start(self) {
-        let Self { filter, json, to_stderr } = self;
-        let writer = move || -> Box<dyn std::io::Write> {
-            if to_stderr { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) }
-        };
-        let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
-        let registry = tracing_subscriber::registry().with(filter);
-        if json { registry.with(layer.json()).init() } else { registry.with(layer).init() }
-    }
+fn writer(targets: &[String]) -> Result<BoxMakeWriter, LogError> {
+    let mut writers = targets.iter().map(|target| open(target));
+    let first = writers.next().unwrap_or_else(|| Ok(BoxMakeWriter::new(io::stdout)))?;
+    writers.try_fold(first, |all, writer| Ok(BoxMakeWriter::new(all.and(writer?))))
+}
+
+fn open(target: &str) -> Result<BoxMakeWriter, LogError> {
+    Ok(match target {
+        "stdout" => BoxMakeWriter::new(io::stdout),
+        "stderr" => BoxMakeWriter::new(io::stderr),
+        path => {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = file.map_err(|source| LogError::Target { path: path.into(), source })?;
+            BoxMakeWriter::new(Arc::new(file))
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::filter;
+    use std::io::Write;
+
     use tracing::Level;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::{filter, writer};
 
     #[test]
-    fn levels_are_set_by_scope() {
-        let is_on = |text: &str, scope: &str, level: Level| filter(text).unwrap().would_enable(scope, &level);
-        assert!(is_on("", "ads", Level::INFO) && !is_on("", "ads", Level::DEBUG));
-        assert!(is_on("default:info,ads:debug", "ads", Level::DEBUG));
-        assert!(!is_on("default:info,ads:debug", "model", Level::DEBUG));
-        assert!(is_on("ads:none,all:debug", "ads", Level::DEBUG));
-        assert!(!is_on("ads:none", "ads", Level::ERROR));
-        assert!(is_on("warning", "x", Level::WARN) && !is_on("warning", "x", Level::INFO));
-        assert!(filter("default:loud").unwrap_err().contains("default:loud"));
+    fn levels_are_for_all_or_for_scopes() {
+        let logs =
+            |levels: &str, scope: &str, level: Level| filter(levels).unwrap().would_enable(scope, &level);
+        assert!(logs("", "any", Level::INFO) && !logs("", "any", Level::DEBUG));
+        assert!(logs("debug", "any", Level::DEBUG));
+        assert!(logs("default:warn,ads:debug", "ads", Level::DEBUG));
+        assert!(!logs("default:warn,ads:debug", "any", Level::INFO));
+        assert!(logs("ads:none,all:debug", "ads", Level::DEBUG));
+        assert!(!logs("none", "any", Level::ERROR));
+    }
+
+    #[test]
+    fn unknown_levels_are_told() {
+        for text in ["loud", "default:loud", "a:b:info"] {
+            assert!(filter(text).unwrap_err().to_string().contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_go_to_every_target() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+        writer(&paths).unwrap().make_writer().write_all(b"line\n").unwrap();
+        for path in &paths {
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "line\n");
+        }
+        assert!(writer(&[format!("{}/none/x", paths[0])]).is_err());
     }
 }

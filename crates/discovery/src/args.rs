@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use pilot_base::{Name, parse_bool, parse_span};
-use pilot_cli::LogArgs;
+use pilot_cli::{Env, LogArgs};
 use pilot_model::MeshOptions;
 use pilot_server::GrpcOptions;
 
-use crate::features::Environment;
+use crate::features::features;
 
 /// Pilot's server: reads services and rules, and tells proxies over xDS what to do.
 #[derive(Parser)]
@@ -18,6 +18,8 @@ use crate::features::Environment;
     after_help = "Try it: pilot-discovery discovery --registries= --configDir=FOLDER --httpsAddr= --secureGRPCAddr="
 )]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     #[command(subcommand)]
     pub(crate) command: Cmd,
 }
@@ -106,8 +108,6 @@ pub(crate) struct DiscoveryArgs {
     pub(crate) ctrlz_port: u16,
     #[arg(long = "ctrlz_address", value_name = "ADDRESS", default_value = "localhost", hide = true)]
     pub(crate) ctrlz_address: String,
-    #[command(flatten)]
-    pub(crate) log: LogArgs,
 }
 
 /// What the command line and the environment mean.
@@ -126,7 +126,7 @@ pub(crate) struct Addresses {
 }
 
 impl DiscoveryArgs {
-    pub(crate) fn settings(self, environment: &Environment) -> Settings {
+    pub(crate) fn settings(self, env: &Env) -> Settings {
         let Self {
             domain,
             cluster_id,
@@ -143,8 +143,6 @@ impl DiscoveryArgs {
             registries: _,
             config_dir: _,
             mesh_config: _,
-            // Where the program starts.
-            log: _,
             // What they are for is not built yet; the help says so.
             https_addr: _,
             secure_grpc_addr: _,
@@ -157,7 +155,7 @@ impl DiscoveryArgs {
         } = self;
         let (domain, cluster) = (Name::from(domain), Name::from(cluster_id));
         Settings {
-            mesh: MeshOptions { domain, cluster, features: environment.features() },
+            mesh: MeshOptions { domain, cluster, features: features(env) },
             grpc: GrpcOptions {
                 keepalive_interval,
                 keepalive_timeout,

@@ -7,7 +7,8 @@ mod sources;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{CommandFactory as _, Parser as _};
+use pilot_cli::{Lenience, without_unknown};
 
 use crate::args::{Cli, Cmd};
 
@@ -16,11 +17,13 @@ use crate::args::{Cli, Cmd};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let command = Cli::command();
-    let known = pilot_cli::keep_known(&command, std::env::args());
-    let matches = command.get_matches_from(known.argv);
-    let result = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => run(cli, &known.unknown),
+    // A chart may be newer or older than this binary.
+    let lenience = Lenience { subcommand: "discovery", words: &[] };
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (words, unknown) = without_unknown(Cli::command(), &lenience, words);
+    let result = match Cli::try_parse_from(words) {
+        Ok(cli) => run(cli, &unknown),
+        // Also the way in which help is printed, so it decides the status.
         Err(error) => error.exit(),
     };
     match result {
@@ -35,7 +38,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli, unknown: &[String]) -> anyhow::Result<()> {
     match cli.command {
         Cmd::Discovery(args) => {
-            args.log.log().map_err(anyhow::Error::msg)?.start();
+            cli.log.init()?;
             for flag in unknown {
                 tracing::warn!("unknown flag {flag} has no effect");
             }

@@ -3,8 +3,11 @@
 //! * [`protocol_run`]: made-up resources, a hostile network and clients that refuse, over one `Session`. It checks that
 //!   the client ends with what there is, never holds a route to a cluster it cannot use, is not asked to refuse the same
 //!   thing twice, is told only differences when it comes back, and that the server never forgets to wake up.
+//! * [`evaluate`]: what would come of a call, given the configuration that a proxy holds: Envoy's part of the work,
+//!   written down as far as Pilot makes use of it.
 
 mod client;
+pub mod evaluate;
 mod plane;
 mod rng;
 mod stream;

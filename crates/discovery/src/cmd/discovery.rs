@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use pilot_base::Clock;
+use pilot_cli::Env;
 use pilot_server::{Engine, EngineHandle, GrpcServer, HttpServer, Metrics, Pages, SystemClock, serve_http};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,7 +14,6 @@ use tokio::task::JoinSet;
 
 use crate::args::{DiscoveryArgs, Settings};
 use crate::cmd::version::BUILD;
-use crate::features::Environment;
 use crate::sources;
 
 /// Serving begins without a source that takes longer than this: old proxies keep what they have, new ones need something.
@@ -30,7 +30,7 @@ pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
 async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let sources = sources::open(&args)?;
     warn_about_tls(&args);
-    let Settings { mesh, grpc, addresses, shutdown } = args.settings(&Environment::of_process());
+    let Settings { mesh, grpc, addresses, shutdown } = args.settings(&Env::of_process());
     let mut ends = Ends::new()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let metrics = Arc::new(Metrics::new(BUILD.version)?);

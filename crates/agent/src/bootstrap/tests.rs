@@ -1,0 +1,168 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{BootstrapOptions, Discovery, LogFormat, Stack, XdsProtocol, build, write};
+use crate::Env;
+use crate::node::{Node, NodeOptions, ProxyType};
+use crate::proxy_config::{Places, effective};
+use crate::surroundings::Surroundings;
+
+fn options() -> BootstrapOptions {
+    BootstrapOptions {
+        protocol: XdsProtocol::Delta,
+        log_format: LogFormat::Text,
+        stack: Stack::Single,
+        outlier_log_path: String::new(),
+        status_port: 15021,
+        prometheus_port: 15090,
+        counts_connections: false,
+    }
+}
+
+fn bootstrap(
+    config: &str,
+    annotations: &[(&str, &str)],
+    options: &BootstrapOptions,
+) -> Result<Value, String> {
+    let around = Surroundings {
+        env: Env::from([("PROXY_CONFIG", config), ("POD_NAMESPACE", "shop"), ("INSTANCE_IP", "10.0.0.7")]),
+        annotations: annotations
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect::<BTreeMap<_, _>>(),
+        addresses: vec!["fd00::7".parse().unwrap()],
+        ..Surroundings::default()
+    };
+    let places = Places {
+        mesh: None,
+        env: &around.env,
+        annotations: &around.annotations,
+        concurrency: 0,
+        service_cluster: "istio-proxy",
+    };
+    let config = effective(&places).unwrap();
+    let node_options = NodeOptions {
+        proxy_type: ProxyType::Sidecar,
+        domain: String::new(),
+        sts_port: 0,
+        outlier_log_path: String::new(),
+        status_port: options.status_port,
+        prometheus_port: options.prometheus_port,
+    };
+    let node = Node::new(&node_options, &config, &around).unwrap();
+    build(&node, &config, options).map_err(|error| error.to_string())
+}
+
+const PLAIN: &str = "{discoveryAddress: 'pilot:15010'}";
+
+fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
+    list.as_array().unwrap().iter().find(|item| item["name"] == name)
+}
+
+#[test]
+fn envoy_asks_the_server_for_everything() {
+    let it = bootstrap(PLAIN, &[], &options()).unwrap();
+    assert_eq!(it["dynamic_resources"]["ads_config"]["api_type"], "DELTA_GRPC");
+    assert_eq!(it["dynamic_resources"]["cds_config"]["initial_fetch_timeout"], "0s");
+    let xds = named(&it["static_resources"]["clusters"], "xds-grpc").unwrap();
+    assert_eq!((&xds["type"], &xds["dns_lookup_family"]), (&json!("STRICT_DNS"), &json!("V4_ONLY")));
+    let whole = BootstrapOptions { protocol: XdsProtocol::StateOfTheWorld, ..options() };
+    let it = bootstrap("{discoveryAddress: '10.1.2.3:15010'}", &[], &whole).unwrap();
+    assert_eq!(it["dynamic_resources"]["ads_config"]["api_type"], "GRPC");
+    assert_eq!(named(&it["static_resources"]["clusters"], "xds-grpc").unwrap()["type"], "STATIC");
+}
+
+#[test]
+fn doors_stand_where_istio_has_them() {
+    let it = bootstrap(PLAIN, &[], &options()).unwrap();
+    let listeners = &it["static_resources"]["listeners"];
+    assert!(named(listeners, "0.0.0.0_15090").is_some() && named(listeners, "0.0.0.0_15021").is_some());
+    assert_eq!(it["admin"]["address"]["socket_address"]["address"], "127.0.0.1");
+    let dual = BootstrapOptions { stack: Stack::Dual, ..options() };
+    let it = bootstrap(PLAIN, &[], &dual).unwrap();
+    let door = named(&it["static_resources"]["listeners"], "0.0.0.0_15021").unwrap();
+    assert_eq!(door["additional_addresses"][0]["address"]["socket_address"]["address"], "::");
+}
+
+#[test]
+fn port_zero_is_no_door() {
+    let none = BootstrapOptions { status_port: 0, prometheus_port: 0, ..options() };
+    let it = bootstrap(PLAIN, &[], &none).unwrap();
+    assert_eq!(it["static_resources"]["listeners"], json!([]));
+    let it = bootstrap("{discoveryAddress: 'pilot:15010', statusPort: 0}", &[], &options()).unwrap();
+    assert!(named(&it["static_resources"]["listeners"], "0.0.0.0_15021").is_none());
+    assert!(named(&it["static_resources"]["clusters"], "agent").is_none());
+}
+
+#[test]
+fn statistics_follow_annotations_and_settings() {
+    let notes = [
+        ("sidecar.istio.io/extraStatTags", "colour,shape"),
+        ("sidecar.istio.io/statsInclusionPrefixes", "http.{pod_ip}_,x"),
+        ("sidecar.istio.io/statsFlushInterval", "1m"),
+        ("sidecar.istio.io/statsHistogramBuckets", r#"{"istiocustom": [1, 5.5]}"#),
+    ];
+    let config = "{discoveryAddress: 'pilot:15010', extraStatTags: [colour], proxyStatsMatcher: {inclusionPrefixes: [unused], inclusionSuffixes: [used]}}";
+    let counting = BootstrapOptions { counts_connections: true, ..options() };
+    let it = bootstrap(config, &notes, &counting).unwrap();
+    let tags = it["stats_config"]["stats_tags"].as_array().unwrap();
+    assert_eq!(tags.iter().filter(|tag| tag["tag_name"] == "colour").count(), 1);
+    let patterns = it["stats_config"]["stats_matcher"]["inclusion_list"]["patterns"].as_array().unwrap();
+    let has = |pattern: Value| patterns.contains(&pattern);
+    assert!(has(json!({"prefix": "http.10.0.0.7_"})) && has(json!({"prefix": "http.fd00::7_"})));
+    assert!(
+        has(json!({"prefix": "server"}))
+            && has(json!({"suffix": "used"}))
+            && !has(json!({"prefix": "unused"}))
+    );
+    assert!(has(json!({"suffix": "downstream_cx_active"})));
+    assert_eq!(it["stats_flush_interval"], "60s");
+    assert_eq!(
+        it["stats_config"]["histogram_bucket_settings"],
+        json!([{"match": {"prefix": "istiocustom"}, "buckets": [1.0, 5.5]}])
+    );
+    let error =
+        bootstrap(PLAIN, &[("sidecar.istio.io/statsFlushInterval", "often")], &options()).unwrap_err();
+    assert_eq!(
+        error,
+        "annotation sidecar.istio.io/statsFlushInterval: \"often\" is not a duration such as 5s"
+    );
+}
+
+#[test]
+fn runtime_switches_can_be_changed_and_taken_away() {
+    let config = "{discoveryAddress: 'p:1', runtimeValues: {a: 'true', b: '7', re2.max_program_size.error_level: '', overload.global_downstream_max_connections: '50'}}";
+    let it = bootstrap(config, &[], &options()).unwrap();
+    let flags = &it["layered_runtime"]["layers"][0]["static_layer"];
+    assert_eq!((&flags["a"], &flags["b"]), (&json!(true), &json!("7")));
+    assert!(flags.get("re2.max_program_size.error_level").is_none());
+    let limit = &it["overload_manager"]["resource_monitors"][0]["typed_config"];
+    assert_eq!(limit["max_active_downstream_connections"], 50);
+}
+
+#[test]
+fn the_server_is_a_host_and_a_port() {
+    let parse = |text: &str| Discovery::parse(text).map(|d| (d.host, d.port)).map_err(|e| e.to_string());
+    assert_eq!(parse("pilot.local:15010"), Ok(("pilot.local".to_owned(), 15010)));
+    assert_eq!(parse("[fd00::1]:15010"), Ok(("fd00::1".to_owned(), 15010)));
+    for wrong in ["pilot", "pilot:x", ":15010", "fd00::1:15010", ""] {
+        assert_eq!(parse(wrong), Err(format!("discoveryAddress \"{wrong}\" is not host:port")));
+    }
+    let tls = parse("istiod.istio-system.svc:15012").unwrap_err();
+    assert!(tls.contains("does not speak TLS yet") && tls.contains("istiod.istio-system.svc:15010"), "{tls}");
+}
+
+#[test]
+fn the_file_is_whole_or_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let deep = directory.path().join("a/b");
+    let path = write(&deep, &json!({"old": 1})).unwrap();
+    assert_eq!(write(&deep, &json!({"new": 1})).unwrap(), path);
+    assert_eq!(path, deep.join("envoy-rev.json"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), json!({"new": 1}));
+    assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 1);
+    let error = write(&path.join("below"), &json!({})).unwrap_err().to_string();
+    assert!(error.contains("configPath"), "{error}");
+}

@@ -1,0 +1,39 @@
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+const FILE: &str = "envoy-rev.json";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The directory cannot be made.
+    #[error("cannot create {path}; another place can be set as configPath in PROXY_CONFIG")]
+    Directory { path: PathBuf, source: io::Error },
+    /// The file cannot be written or moved into its place.
+    #[error("cannot write {path}")]
+    File { path: PathBuf, source: io::Error },
+}
+
+/// Writes the bootstrap and says where. Nobody ever sees half of it: it is moved into its place when it is whole.
+pub(crate) fn write(directory: &Path, bootstrap: &Value) -> Result<PathBuf, WriteError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|source| WriteError::Directory { path: directory.to_owned(), source })?;
+    let path = directory.join(FILE);
+    put(&path, bootstrap).map_err(|source| WriteError::File { path: path.clone(), source })?;
+    Ok(path)
+}
+
+fn put(path: &Path, bootstrap: &Value) -> io::Result<()> {
+    let draft = path.with_extension(format!("{}.tmp", std::process::id()));
+    let mut file = File::create(&draft)?;
+    serde_json::to_writer_pretty(&mut file, bootstrap)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)
+}

@@ -1,0 +1,40 @@
+//! The agent beside a workload.
+//!
+//! ```text
+//!   flags, environment, pod files, mesh file
+//!        │ args, surroundings
+//!        ▼
+//!   proxy_config ──► node ──► bootstrap ──► envoy-rev.json ─┐
+//!        │                                                  ▼
+//!        └──────► envoy_args ────────────────► run ──► Envoy's process
+//!                                              │ ▲
+//!                        supervise (no I/O) ◄──┘ └── status: /healthz/ready, /quitquitquit
+//! ```
+//!
+//! Everything left of `run` is functions from values to values: the environment and the machine are read once, in `args`
+//! and `surroundings`, and travel as data. `supervise` decides, `run` does.
+
+mod bootstrap;
+mod connections;
+mod downward;
+mod duration;
+mod envoy_args;
+mod http_client;
+mod node;
+mod process;
+mod proxy;
+mod proxy_config;
+mod ready;
+mod request;
+mod run;
+mod setup;
+mod status;
+mod supervise;
+mod surroundings;
+mod version;
+mod wait;
+
+pub mod args;
+
+pub(crate) use pilot_cli::Env;
+pub use proxy::main;

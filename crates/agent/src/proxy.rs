@@ -1,0 +1,64 @@
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::args::{Args, Command, ProxyArgs, VersionArgs};
+use crate::bootstrap::LogFormat;
+use crate::ready::Readiness;
+use crate::setup::{self, Setup};
+use crate::surroundings::{POD_DIRECTORY, Surroundings};
+use crate::{Env, request, run, status, version, wait};
+
+/// Few threads: the agent mostly waits.
+const THREADS: usize = 2;
+
+/// Runs the command that the arguments name. `unknown` are flags that were left out of them.
+pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode> {
+    let Args { log, command } = args;
+    // Scripts read what these print.
+    if !matches!(command, Command::Version(_) | Command::Request(_)) {
+        log.init()?;
+    }
+    for flag in unknown {
+        tracing::warn!(flag, "unknown flag has no effect");
+    }
+    let format = if log.as_json { LogFormat::Json } else { LogFormat::Text };
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    match command {
+        Command::Version(VersionArgs { short }) => {
+            let text = if short { version::ISTIO_VERSION.to_owned() } else { version::long() };
+            println!("{text}");
+        }
+        Command::Request(args) => runtime.block_on(request::run(args))?,
+        Command::Wait(args) => runtime.block_on(wait::run(args))?,
+        Command::Proxy(args) => return runtime.block_on(proxy(&args, format, env)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<ExitCode> {
+    tracing::info!(version = version::long(), "agent");
+    let around = Surroundings::read(env, Path::new(POD_DIRECTORY))?;
+    let Setup { envoy, settings, status_port } = setup::prepare(args, format, &around)?;
+    let readiness = Arc::new(Readiness::new(envoy.admin_port));
+    let (quit, quits) = mpsc::channel(1);
+    let mut servers = JoinSet::new();
+    if status_port != 0 {
+        let listener = status::bind(status_port).await?;
+        servers.spawn(status::serve(listener, Arc::clone(&readiness), quit));
+    }
+    let status = run::run(envoy, settings, readiness, quits).await?;
+    servers.shutdown().await;
+    tracing::info!(status, "agent ends");
+    // A status has eight bits, whatever Envoy's was made of.
+    Ok(ExitCode::from(u8::try_from(status & 0xff).expect("eight bits fit")))
+}

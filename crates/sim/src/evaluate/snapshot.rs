@@ -1,0 +1,35 @@
+use std::collections::BTreeMap;
+
+use pilot_envoy_api::envoy::config::cluster::v3::Cluster;
+use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use pilot_envoy_api::envoy::config::listener::v3::Listener;
+use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
+use pilot_xds::{Manifests, TypeUrl};
+use prost::Message;
+
+/// The configuration that a proxy holds, read as the proxy reads it.
+#[derive(Default, Debug)]
+pub struct Snapshot {
+    pub clusters: BTreeMap<String, Cluster>,
+    pub endpoints: BTreeMap<String, ClusterLoadAssignment>,
+    pub listeners: BTreeMap<String, Listener>,
+    pub routes: BTreeMap<String, RouteConfiguration>,
+}
+
+impl Snapshot {
+    pub fn of(manifests: &Manifests) -> Result<Self, String> {
+        Ok(Self {
+            clusters: read(manifests, TypeUrl::Cluster)?,
+            endpoints: read(manifests, TypeUrl::Endpoint)?,
+            listeners: read(manifests, TypeUrl::Listener)?,
+            routes: read(manifests, TypeUrl::Route)?,
+        })
+    }
+}
+
+fn read<M: Message + Default>(manifests: &Manifests, t: TypeUrl) -> Result<BTreeMap<String, M>, String> {
+    let decode = |name: &str, bytes: Vec<u8>| {
+        M::decode(bytes.as_slice()).map_err(|error| format!("{t} {name} cannot be read: {error}"))
+    };
+    manifests.of(t).iter().map(|r| Ok((r.name().to_string(), decode(r.name(), r.message())?))).collect()
+}
