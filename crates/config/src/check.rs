@@ -1,3 +1,5 @@
+mod text;
+
 use pilot_api::Duration;
 use pilot_base::{Issue, Name, ObjectRef};
 use pilot_model::Span;

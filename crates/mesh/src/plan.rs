@@ -21,6 +21,8 @@ pub struct HostPlan {
     pub routes: Vec<Arc<RouteRule>>,
     /// Do clients in different places call it differently?
     pub by_locality: bool,
+    /// Can it be called by its own name? Not if only the rules of other hosts lead to it.
+    pub by_name: bool,
 }
 
 impl HostPlan {
@@ -64,15 +66,34 @@ impl<R: RuleIndex, V: Fn(&Host) -> Vec<Arc<RouteRule>>> Outlook<'_, R, V> {
         let seen = self.services.iter().filter(let_through);
         let services = choose(seen, client, &self.mesh.service_export_to);
         let routes = select_routes(host, client, self.mesh, &self.routes);
-        let service = services.first();
-        if service.is_none() && routes.is_empty() {
+        if services.is_empty() && routes.is_empty() {
             return None;
         }
-        let traffic = service
+        Some(HostPlan { routes, by_name: true, ..self.for_services(host, layer, services) })
+    }
+
+    /// The plan for a host that a Sidecar does not let through, but that a rule for one of its hosts leads to.
+    pub fn destination_plan(&self, host: &Host, layer: &Layer) -> Option<HostPlan> {
+        let services = choose(self.services.iter(), layer.client(), &self.mesh.service_export_to);
+        (!services.is_empty()).then(|| self.for_services(host, layer, services))
+    }
+
+    fn for_services(&self, host: &Host, layer: &Layer, services: Vec<Arc<Service>>) -> HostPlan {
+        let client = layer.client();
+        let traffic = services
+            .first()
             .and_then(|service| select_traffic(host, &service.namespace, client, self.mesh, &self.rules));
         let by_locality =
             traffic.as_ref().is_some_and(|traffic| locality::matters(&services, traffic, self.mesh));
-        Some(HostPlan { host: host.clone(), services, traffic, routes, by_locality })
+        let host = host.clone();
+        HostPlan { host, services, traffic, routes: Vec::new(), by_locality, by_name: false }
+    }
+
+    /// The hosts that the rules for a host lead the proxies of a layer to.
+    pub fn destinations(&self, host: &Host, layer: &Layer) -> BTreeSet<Host> {
+        let rules = select_routes(host, layer.client(), self.mesh, &self.routes);
+        let all = rules.iter().flat_map(|rule| destinations(&rule.spec));
+        all.map(|destination| destination.host.clone()).filter(|other| other != host).collect()
     }
 
     /// Namespaces for which the plan may differ from the base's: where the host is exported to, where several services

@@ -71,11 +71,11 @@ pub fn evaluate(snapshot: &Snapshot, call: &Call) -> Result<Vec<Branch>, String>
     let certain = |answer| vec![Branch { chance: 1.0, delay: Duration::ZERO, answer }];
     let Some(chain) = listener::find(snapshot, call)? else { return Ok(certain(Answer::Refused)) };
     match listener::terminal(&chain)? {
-        listener::Terminal::Tcp(clusters) => {
+        listener::Terminal::Tcp(clusters, key) => {
             let branch = |(cluster, chance): (String, f64)| Branch {
                 chance,
                 delay: Duration::ZERO,
-                answer: upstream::tcp(snapshot, &cluster, call.to),
+                answer: upstream::tcp(snapshot, &cluster, call.to, key),
             };
             Ok(clusters.into_iter().map(branch).collect())
         }

@@ -71,13 +71,13 @@ fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpR
             .direct_response
             .map(|d| direct_response(d, &format!("{path}.directResponse"), check)),
         delegate: route.delegate.map(|d| Delegate { name: d.name.into(), namespace: d.namespace.into() }),
-        rewrite: route.rewrite.map(rewrite),
+        rewrite: route.rewrite.map(|r| rewrite(r, &format!("{path}.rewrite"), check)),
         timeout: check.span(format!("{path}.timeout"), route.timeout),
         retries: route.retries.map(|r| retries(r, &format!("{path}.retries"), check)),
         fault: route.fault.map(|f| fault(f, &format!("{path}.fault"), check)),
         mirrors,
         cors: route.cors_policy.map(|c| cors(c, &format!("{path}.corsPolicy"), check)),
-        headers: route.headers.map(headers),
+        headers: route.headers.map(|h| headers(h, &format!("{path}.headers"), check)),
     }
 }
 
@@ -97,7 +97,7 @@ fn weighted(
         WeightedDestination {
             destination: destination(target, &format!("{path}.destination"), check),
             weight: check.count(format!("{path}.weight"), route.weight),
-            headers: route.headers.map(headers),
+            headers: route.headers.map(|h| headers(h, &format!("{path}.headers"), check)),
         }
     })
     .collect()
@@ -115,8 +115,11 @@ fn destination(message: api::Destination, path: &str, check: &mut Check<'_>) -> 
 }
 
 /// An empty pattern asks for nothing.
-fn string_match(message: api::StringMatch) -> Option<StringMatch> {
+fn string_match(message: api::StringMatch, path: &str, check: &mut Check<'_>) -> Option<StringMatch> {
     use api::string_match::MatchType;
+    if let Some(MatchType::Regex(pattern)) = &message.match_type {
+        check.regex(path, pattern);
+    }
     Some(match message.match_type? {
         MatchType::Exact(text) => StringMatch::Exact(text.into()),
         MatchType::Prefix(text) => StringMatch::Prefix(text.into()),
@@ -124,8 +127,18 @@ fn string_match(message: api::StringMatch) -> Option<StringMatch> {
     })
 }
 
-fn string_matches(messages: BTreeMap<String, api::StringMatch>) -> BTreeMap<Name, Option<StringMatch>> {
-    messages.into_iter().map(|(name, message)| (name.into(), string_match(message))).collect()
+fn string_matches(
+    messages: BTreeMap<String, api::StringMatch>,
+    path: &str,
+    check: &mut Check<'_>,
+) -> BTreeMap<Name, Option<StringMatch>> {
+    let mut each = |(name, message): (String, api::StringMatch)| {
+        let path = format!("{path}.{name}");
+        check.header_text(&path, &name);
+        let matcher = string_match(message, &path, check);
+        (name.into(), matcher)
+    };
+    messages.into_iter().map(&mut each).collect()
 }
 
 fn http_match(message: api::HttpMatchRequest, path: &str, check: &mut Check<'_>) -> HttpMatch {
@@ -133,15 +146,21 @@ fn http_match(message: api::HttpMatchRequest, path: &str, check: &mut Check<'_>)
         check.reject(format!("{path}.headers"), format!("{name:?} is not a header name"));
     }
     let port = (message.port != 0).then(|| check.port(format!("{path}.port"), message.port));
+    let mut one = |field: &str, message: Option<api::StringMatch>| {
+        message.and_then(|message| string_match(message, &format!("{path}.{field}"), check))
+    };
+    let (uri, scheme) = (one("uri", message.uri), one("scheme", message.scheme));
+    let (method, authority) = (one("method", message.method), one("authority", message.authority));
+    let mut many = |field: &str, messages| string_matches(messages, &format!("{path}.{field}"), check);
     HttpMatch {
         name: message.name.into(),
-        uri: message.uri.and_then(string_match),
-        scheme: message.scheme.and_then(string_match),
-        method: message.method.and_then(string_match),
-        authority: message.authority.and_then(string_match),
-        headers: string_matches(message.headers),
-        without_headers: string_matches(message.without_headers),
-        query_params: string_matches(message.query_params),
+        uri,
+        scheme,
+        method,
+        authority,
+        headers: many("headers", message.headers),
+        without_headers: many("withoutHeaders", message.without_headers),
+        query_params: many("queryParams", message.query_params),
         ignore_uri_case: message.ignore_uri_case,
         port,
         source_labels: Labels::new(message.source_labels),
@@ -157,6 +176,8 @@ fn redirect(message: api::HttpRedirect, path: &str, check: &mut Check<'_>) -> Re
         let code = message.redirect_code;
         check.reject(format!("{path}.redirectCode"), format!("{code} is none of 301, 302, 303, 307 and 308"));
     }
+    check.header_text(format!("{path}.uri"), &message.uri);
+    check.header_text(format!("{path}.authority"), &message.authority);
     let port = message.redirect_port.map(|port| match port {
         Port::Port(number) => RedirectPort::Number(check.port(format!("{path}.port"), number)),
         Port::DerivePort(how) if how == RedirectPortSelection::FromRequestPort as i32 => {
@@ -186,7 +207,12 @@ fn direct_response(message: api::HttpDirectResponse, path: &str, check: &mut Che
     DirectResponse { status: message.status, body }
 }
 
-fn rewrite(message: api::HttpRewrite) -> Rewrite {
+fn rewrite(message: api::HttpRewrite, path: &str, check: &mut Check<'_>) -> Rewrite {
+    check.header_text(format!("{path}.uri"), &message.uri);
+    check.header_text(format!("{path}.authority"), &message.authority);
+    if let Some(regex) = &message.uri_regex_rewrite {
+        check.regex(format!("{path}.uriRegexRewrite.match"), &regex.r#match);
+    }
     let uri = match message.uri_regex_rewrite {
         Some(regex) => {
             Some(UriRewrite::Regex { pattern: regex.r#match.into(), substitution: regex.rewrite.into() })
@@ -302,7 +328,8 @@ fn cors(message: api::CorsPolicy, path: &str, check: &mut Check<'_>) -> Cors {
     let allow_origins = if message.allow_origins.is_empty() {
         message.allow_origin.into_iter().map(|origin| StringMatch::Exact(origin.into())).collect()
     } else {
-        message.allow_origins.into_iter().filter_map(string_match).collect()
+        let each = message.allow_origins.into_iter().enumerate();
+        each.filter_map(|(i, m)| string_match(m, &format!("{path}.allowOrigins[{i}]"), check)).collect()
     };
     Cors {
         allow_origins,
@@ -315,14 +342,21 @@ fn cors(message: api::CorsPolicy, path: &str, check: &mut Check<'_>) -> Cors {
     }
 }
 
-fn headers(message: api::Headers) -> Headers {
-    let ops = |ops: Option<api::headers::HeaderOperations>| {
+fn headers(message: api::Headers, path: &str, check: &mut Check<'_>) -> Headers {
+    let mut ops = |field: &str, ops: Option<api::headers::HeaderOperations>| {
         let ops = ops.unwrap_or_default();
+        for (op, map) in [("set", &ops.set), ("add", &ops.add)] {
+            for (name, value) in map {
+                check.header_text(format!("{path}.{field}.{op}"), name);
+                check.header_text(format!("{path}.{field}.{op}.{name}"), value);
+            }
+        }
+        ops.remove.iter().for_each(|name| check.header_text(format!("{path}.{field}.remove"), name));
         let map =
             |map: BTreeMap<String, String>| map.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
         HeaderOps { set: map(ops.set), add: map(ops.add), remove: names(ops.remove) }
     };
-    Headers { request: ops(message.request), response: ops(message.response) }
+    Headers { request: ops("request", message.request), response: ops("response", message.response) }
 }
 
 fn tls_route(route: api::TlsRoute, path: &str, check: &mut Check<'_>) -> TlsRoute {

@@ -174,7 +174,8 @@ impl Parts {
             own: &plans.own,
         };
         let parts = family.declare(graph, &audiences.listener, move |(layer, host, traits), reader| {
-            Some(outbound_parts(plans.get(layer, host, reader)?, traits, inputs.settings(reader)?))
+            let plan = plans.get(layer, host, reader).filter(|plan| plan.by_name)?;
+            Some(outbound_parts(plan, traits, inputs.settings(reader)?))
         });
         let http =
             gather(graph, "http parts by place", &parts, |part| matches!(part, PartKind::Http).then_some(()));

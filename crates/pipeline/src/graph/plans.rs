@@ -92,17 +92,44 @@ impl Plans {
                 });
             })
         };
-        let for_all = candidates("plan candidates", graph, |layer| !matches!(layer, Layer::Namespace(_)));
+        let by_name =
+            candidates("named plan candidates", graph, |layer| !matches!(layer, Layer::Namespace(_)));
         let for_some = candidates("own plan candidates", graph, |layer| matches!(layer, Layer::Namespace(_)));
         let read = Reads { inputs, registry, rules, sidecars };
-        let shared =
-            graph.map("plans", &for_all, move |(layer, host), reader| read.plan(layer, host, reader));
+        let led_to = Self::declare_destinations(graph, read, by_name);
+        let for_all = graph.tally("plan candidates", |feeds| {
+            feeds.from(&by_name, |key: &(Layer, Host), _, out| out.emit(key.clone(), (), ()));
+            feeds.from(&led_to, |key: &(Layer, Host), _, out| out.emit(key.clone(), (), ()));
+        });
+        let shared = graph.map("plans", &for_all, move |key, reader| {
+            let (layer, host) = key;
+            let named = reader.get(&by_name, key).and_then(|_| read.plan(layer, host, reader));
+            named
+                .or_else(|| reader.get(&led_to, key).and_then(|_| read.destination_plan(layer, host, reader)))
+        });
         let own = graph.map("own plans", &for_some, move |(layer, host), reader| {
             let plan = read.plan(layer, host, reader)?;
             (Some(&plan) != reader.get(&shared, &(Layer::Base, host.clone()))).then_some(plan)
         });
         let own_routes = Self::declare_own_routes(graph, scopes, own, registry);
         Self { inputs, registry, shared, own, own_routes }
+    }
+
+    /// Hosts that a Sidecar need not name because the rules for those it names lead to them.
+    fn declare_destinations(
+        graph: &mut Graph,
+        read: Reads,
+        by_name: Table<(Layer, Host), SharedMap<(), ()>>,
+    ) -> Table<(Layer, Host), SharedMap<Host, ()>> {
+        let destinations = graph.map("sidecar destinations", &by_name, move |(layer, host), reader| {
+            let found = read.destinations(layer, host, reader)?;
+            (!found.is_empty()).then_some(found)
+        });
+        graph.tally("sidecar destinations by host", |feeds| {
+            feeds.from(&destinations, |(layer, host): &(Layer, Host), found: &BTreeSet<Host>, out| {
+                found.iter().for_each(|other| out.emit((layer.clone(), other.clone()), host.clone(), ()));
+            });
+        })
     }
 
     /// A namespace needs its own routes for a host where it names or sees it differently, or where it sees differently
@@ -180,6 +207,19 @@ impl Reads {
             Layer::Base | Layer::Namespace(_) => None,
         };
         outlook(mesh, &services, self.rules, reader, imports).plan(host, layer)
+    }
+
+    fn destination_plan(&self, layer: &Layer, host: &Host, reader: &Reader<'_>) -> Option<HostPlan> {
+        let mesh = reader.get(&self.inputs.mesh, &())?;
+        let services = self.registry.services(reader, host);
+        outlook(mesh, &services, self.rules, reader, None).destination_plan(host, layer)
+    }
+
+    /// Only a Sidecar hides something that a rule could lead to.
+    fn destinations(&self, layer: &Layer, host: &Host, reader: &Reader<'_>) -> Option<BTreeSet<Host>> {
+        let Layer::Sidecar { .. } = layer else { return None };
+        let mesh = reader.get(&self.inputs.mesh, &())?;
+        Some(outlook(mesh, &[], self.rules, reader, None).destinations(host, layer))
     }
 }
 

@@ -27,7 +27,7 @@ impl Routes {
             own: &plans.own_routes,
         };
         let hosts = family.declare(graph, &audiences.route, move |(layer, host, traits), reader| {
-            let plan = plans.get(layer, host, reader)?;
+            let plan = plans.get(layer, host, reader).filter(|plan| plan.by_name)?;
             let around = Around { plans, layer, reader };
             Some(virtual_hosts(plan, layer.client(), traits, &around, inputs.settings(reader)?))
         });

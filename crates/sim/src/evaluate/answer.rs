@@ -26,7 +26,7 @@ use pilot_envoy_api::envoy::r#type::v3::fractional_percent::DenominatorType;
 use pilot_envoy_api::from_any;
 use regex::Regex;
 
-use super::upstream::{Retry, Upstream, endpoints};
+use super::upstream::{Retry, Upstream, ejects_after, endpoints};
 use super::{Answer, Branch, HeaderOps, HttpCall, Snapshot, matching, route};
 
 pub(super) fn http(
@@ -69,32 +69,51 @@ struct Matched<'a> {
     action: &'a RouteAction,
 }
 
-/// A browser asks beforehand whether it may call.
-fn preflight(route: &Route, call: &HttpCall) -> Result<Option<Answer>, String> {
+/// What a route allows browsers from other places to do, if this request comes from one that it allows.
+fn cors(route: &Route, call: &HttpCall) -> Result<Option<(CorsPolicy, String)>, String> {
     let Some(policy) = route.typed_per_filter_config.get("envoy.filters.http.cors") else { return Ok(None) };
     let policy: CorsPolicy = from_any(policy).ok_or("the CORS policy cannot be read")?;
-    let header = |name: &str| call.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);
-    let (Some(origin), Some(_)) = (header("origin"), header("access-control-request-method")) else {
-        return Ok(None);
-    };
-    if call.method != "OPTIONS" {
-        return Ok(None);
-    }
+    let Some(origin) = header(call, "origin") else { return Ok(None) };
     let mut allowed = false;
     for matcher in &policy.allow_origin_string_match {
-        allowed |= matching::text(matcher, origin)?;
+        allowed |= matching::text(matcher, &origin)?;
     }
-    if !allowed {
+    Ok(allowed.then_some((policy, origin)))
+}
+
+fn header(call: &HttpCall, name: &str) -> Option<String> {
+    call.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
+}
+
+/// A browser asks beforehand whether it may call.
+fn preflight(route: &Route, call: &HttpCall) -> Result<Option<Answer>, String> {
+    if call.method != "OPTIONS" || header(call, "access-control-request-method").is_none() {
         return Ok(None);
     }
+    let Some((policy, origin)) = cors(route, call)? else { return Ok(None) };
+    let credentials = if policy.allow_credentials == Some(true) { "true" } else { "" };
     let said = [
-        ("access-control-allow-origin", origin.clone()),
+        ("access-control-allow-origin", origin),
         ("access-control-allow-methods", policy.allow_methods),
         ("access-control-allow-headers", policy.allow_headers),
         ("access-control-max-age", policy.max_age),
+        ("access-control-allow-credentials", credentials.to_owned()),
     ];
     let headers = said.into_iter().filter(|(_, v)| !v.is_empty()).map(|(n, v)| (n.to_owned(), v)).collect();
     Ok(Some(Answer::Direct { status: 200, headers, body: String::new() }))
+}
+
+/// What an answer to a browser from another place says besides.
+fn with_cors(ops: HeaderOps, route: &Route, call: &HttpCall) -> Result<HeaderOps, String> {
+    let Some((policy, origin)) = cors(route, call)? else { return Ok(ops) };
+    let mut ops = ops.set("access-control-allow-origin", &origin);
+    if policy.allow_credentials == Some(true) {
+        ops = ops.set("access-control-allow-credentials", "true");
+    }
+    if !policy.expose_headers.is_empty() {
+        ops = ops.set("access-control-expose-headers", &policy.expose_headers);
+    }
+    Ok(ops)
 }
 
 fn redirected(route: &Route, redirect: &RedirectAction, call: &HttpCall) -> Result<Answer, String> {
@@ -112,6 +131,7 @@ fn redirected(route: &Route, redirect: &RedirectAction, call: &HttpCall) -> Resu
     };
     let path = match &redirect.path_rewrite_specifier {
         None => path.to_owned(),
+        Some(PathRewriteSpecifier::PathRedirect(to)) if to.is_empty() => path.to_owned(),
         Some(PathRewriteSpecifier::PathRedirect(path)) => path.clone(),
         Some(PathRewriteSpecifier::PrefixRewrite(prefix)) => rewrite_prefix(route, path, prefix),
         Some(other) => return Err(format!("unknown redirect {other:?}")),
@@ -191,7 +211,9 @@ fn to_cluster(
         cluster: cluster.name.clone(),
         endpoints,
         request: Some(request),
-        response: response_ops(host, route, Some(cluster)),
+        response: with_cors(response_ops(host, route, Some(cluster)), route, call)?,
+        counts_attempts: host.include_request_attempt_count,
+        ejects_after: ejects_after(snapshot, &cluster.name),
         timeout,
         retry,
         mirrors: mirrors(snapshot, action, to),
@@ -247,10 +269,8 @@ fn retry(policy: &RetryPolicy) -> Retry {
 
 /// The first policy that finds something in the request decides.
 fn hash_key(action: &RouteAction, call: &HttpCall) -> Option<u64> {
-    let header =
-        |name: &str| call.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.clone());
     let find = |policy: &PolicySpecifier| match policy {
-        PolicySpecifier::Header(wanted) => header(&wanted.header_name),
+        PolicySpecifier::Header(wanted) => header(call, &wanted.header_name),
         PolicySpecifier::QueryParameter(wanted) => {
             let query = call.path.split_once('?')?.1;
             query
@@ -260,7 +280,7 @@ fn hash_key(action: &RouteAction, call: &HttpCall) -> Option<u64> {
                 .map(|(_, v)| v.to_owned())
         }
         PolicySpecifier::Cookie(wanted) => {
-            let cookies = header("cookie").unwrap_or_default();
+            let cookies = header(call, "cookie").unwrap_or_default();
             let mut pairs = cookies.split(';').filter_map(|pair| pair.trim().split_once('='));
             pairs.find(|(name, _)| *name == wanted.name).map(|(_, value)| value.to_owned())
         }

@@ -33,6 +33,12 @@ impl HeaderOps {
         self
     }
 
+    /// Puts a header in the place of all of its name.
+    pub(super) fn set(mut self, name: &str, value: &str) -> Self {
+        self.ops.push(Op::Overwrite(name.to_owned(), value.to_owned()));
+        self
+    }
+
     pub fn apply(&self, headers: &mut Vec<(String, String)>) {
         for op in &self.ops {
             let has =

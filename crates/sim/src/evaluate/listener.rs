@@ -11,8 +11,8 @@ use super::{Call, Snapshot};
 /// What a filter chain ends in.
 pub(super) enum Terminal {
     Http(Box<HttpConnectionManager>),
-    /// Clusters with their chances.
-    Tcp(Vec<(String, f64)>),
+    /// Clusters with their chances, and what pins a client to an endpoint.
+    Tcp(Vec<(String, f64)>, Option<u64>),
 }
 
 /// The filter chain that takes a connection, if there is one.
@@ -106,12 +106,14 @@ pub(super) fn terminal(chain: &FilterChain) -> Result<Terminal, String> {
         return Ok(Terminal::Http(Box::new(manager)));
     }
     let proxy = from_any::<TcpProxy>(&any).ok_or_else(|| format!("unknown filter {}", last.name))?;
+    // All calls here have one source address, the only thing that such a connection can be pinned by.
+    let key = (!proxy.hash_policy.is_empty()).then_some(1);
     match proxy.cluster_specifier {
-        Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => Ok(Terminal::Tcp(vec![(cluster, 1.0)])),
+        Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => Ok(Terminal::Tcp(vec![(cluster, 1.0)], key)),
         Some(tcp_proxy::ClusterSpecifier::WeightedClusters(weighted)) => {
             let total: u32 = weighted.clusters.iter().map(|c| c.weight).sum();
             let share = |weight: u32| f64::from(weight) / f64::from(total.max(1));
-            Ok(Terminal::Tcp(weighted.clusters.into_iter().map(|c| (c.name, share(c.weight))).collect()))
+            Ok(Terminal::Tcp(weighted.clusters.into_iter().map(|c| (c.name, share(c.weight))).collect(), key))
         }
         None => Err(format!("tcp proxy {} has no cluster", proxy.stat_prefix)),
     }

@@ -1,4 +1,5 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use pilot_envoy_api::envoy::config::cluster::v3::Cluster;
 use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -14,6 +15,8 @@ pub struct Snapshot {
     pub endpoints: BTreeMap<String, ClusterLoadAssignment>,
     pub listeners: BTreeMap<String, Listener>,
     pub routes: BTreeMap<String, RouteConfiguration>,
+    /// Endpoints that the proxy leaves out for a while, by cluster.
+    pub ejected: BTreeSet<(String, SocketAddr)>,
 }
 
 impl Snapshot {
@@ -23,6 +26,7 @@ impl Snapshot {
             endpoints: read(manifests, TypeUrl::Endpoint)?,
             listeners: read(manifests, TypeUrl::Listener)?,
             routes: read(manifests, TypeUrl::Route)?,
+            ejected: BTreeSet::new(),
         })
     }
 }

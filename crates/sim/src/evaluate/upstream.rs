@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ pub struct Upstream {
     /// The request as it arrives there; nothing for a connection that is not HTTP.
     pub request: Option<HttpCall>,
     pub response: HeaderOps,
+    /// Is the server told how often a request was tried?
+    pub counts_attempts: bool,
+    /// After how many errors in a row an endpoint is left out for a while.
+    pub ejects_after: Option<u32>,
     pub timeout: Option<Duration>,
     pub retry: Retry,
     /// Who is sent a copy, with the chance of it.
@@ -59,13 +64,22 @@ impl Retry {
     }
 }
 
-pub(super) fn tcp(snapshot: &Snapshot, cluster: &str, to: SocketAddr) -> Answer {
-    match endpoints(snapshot, cluster, to, None) {
+/// After how many errors in a row a cluster leaves an endpoint out.
+pub(super) fn ejects_after(snapshot: &Snapshot, cluster: &str) -> Option<u32> {
+    let outliers = snapshot.clusters.get(cluster)?.outlier_detection.as_ref()?;
+    let enforced = outliers.enforcing_consecutive_5xx.unwrap_or(100) > 0;
+    enforced.then(|| outliers.consecutive_5xx.unwrap_or(5))
+}
+
+pub(super) fn tcp(snapshot: &Snapshot, cluster: &str, to: SocketAddr, key: Option<u64>) -> Answer {
+    match endpoints(snapshot, cluster, to, key) {
         Some(endpoints) if !endpoints.is_empty() => Answer::Forward(Box::new(Upstream {
             cluster: cluster.to_owned(),
             endpoints,
             request: None,
             response: HeaderOps::default(),
+            counts_attempts: false,
+            ejects_after: None,
             timeout: None,
             retry: Retry::default(),
             mirrors: Vec::new(),
@@ -91,7 +105,7 @@ pub(super) fn endpoints(
             None => return Some(Vec::new()),
         },
     };
-    let all = balanced(cluster, assignment);
+    let all = balanced(cluster, assignment, &snapshot.ejected);
     let pinned = matches!(cluster.lb_policy(), LbPolicy::RingHash | LbPolicy::Maglev);
     Some(match key {
         Some(key) if pinned && !all.is_empty() => {
@@ -112,17 +126,22 @@ fn discovery(cluster: &Cluster) -> DiscoveryType {
 }
 
 /// The first priority that has somebody healthy takes everything.
-fn balanced(cluster: &Cluster, assignment: &ClusterLoadAssignment) -> Vec<(SocketAddr, f64)> {
+fn balanced(
+    cluster: &Cluster,
+    assignment: &ClusterLoadAssignment,
+    ejected: &BTreeSet<(String, SocketAddr)>,
+) -> Vec<(SocketAddr, f64)> {
     let by_locality = cluster.common_lb_config.as_ref().is_some_and(|config| {
         matches!(config.locality_config_specifier, Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(_)))
     });
-    let priorities: std::collections::BTreeSet<u32> =
-        assignment.endpoints.iter().map(|l| l.priority).collect();
+    let priorities: BTreeSet<u32> = assignment.endpoints.iter().map(|l| l.priority).collect();
     for priority in priorities {
         let localities = assignment.endpoints.iter().filter(|l| l.priority == priority);
         let mut weighted: Vec<(SocketAddr, f64)> = Vec::new();
         for locality in localities {
-            weighted.extend(of_locality(locality, by_locality.then_some(())));
+            let all = of_locality(locality, by_locality.then_some(()));
+            weighted
+                .extend(all.into_iter().filter(|(at, _)| !ejected.contains(&(cluster.name.clone(), *at))));
         }
         let total: f64 = weighted.iter().map(|(_, weight)| weight).sum();
         if total > 0.0 {

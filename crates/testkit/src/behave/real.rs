@@ -1,0 +1,267 @@
+//! A real Envoy, started by our agent, fed by our server or by a real istiod.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::backend::Backends;
+use crate::behave::{compare_issues, mesh_config};
+use crate::expect::{Precision, Seen, compare};
+use crate::http_call;
+use crate::objects::Objects;
+use crate::process::{Process, free_address};
+use crate::scenario::{Call, Scenario};
+use crate::tools::Tools;
+
+/// Who tells Envoy what to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Server {
+    Pilot,
+    Istiod,
+}
+
+/// Every step changes the answer at this address; when Envoy gives it, everything before it has arrived.
+const MARKER: &str = "http://marker.behave.test:19999/";
+const MARKER_HOST: &str = "*/marker.behave.test";
+
+/// Copies are sent without waiting for them.
+const MIRROR_PATIENCE: Duration = Duration::from_secs(10);
+
+pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::Result<Vec<String>> {
+    let scratch = tempfile::tempdir()?;
+    let backends = Backends::start(&scenario.backends).await?;
+    let mut world = Folder { path: scratch.path().join("config"), objects: Objects::default() };
+    std::fs::create_dir(&world.path)?;
+    std::fs::write(scratch.path().join("mesh.yaml"), mesh_config(scenario))?;
+    world.objects.apply(&scenario.world);
+    world.write(0)?;
+    let plane = ControlPlane::start(server, scratch.path(), &world.path, tools).await?;
+    let mut envoy = start_envoy(scenario, scratch.path(), plane.grpc, tools)?;
+
+    let mut wrong = Vec::new();
+    for (number, step) in (1..).zip(&scenario.steps) {
+        world.objects.apply(&step.apply);
+        for what in &step.remove {
+            world.objects.remove(what)?;
+        }
+        world.write(number)?;
+        arrived(&mut envoy, number).await?;
+        for (call_number, call) in (1..).zip(&step.calls) {
+            let found = one_call(call, &backends).await?;
+            wrong.extend(found.into_iter().map(|f| format!("step {number}, call {call_number}: {f}")));
+        }
+    }
+    if server == Server::Pilot {
+        wrong.extend(compare_issues(&scenario.issues, &issues(plane.http).await?));
+    }
+    if !wrong.is_empty() {
+        wrong.push(format!("Envoy printed:\n{}", warnings(&envoy.output())));
+    }
+    Ok(wrong)
+}
+
+/// The folder that the server follows.
+struct Folder {
+    path: PathBuf,
+    objects: Objects,
+}
+
+impl Folder {
+    fn write(&mut self, step: usize) -> anyhow::Result<()> {
+        self.objects.widen_sidecars(MARKER_HOST);
+        let mut files = self.objects.files().clone();
+        // Written last, so that a server that reads file by file has read everything else before.
+        let mut names: Vec<String> = files.keys().cloned().collect();
+        names.push("zz-marker".to_owned());
+        files.insert("zz-marker".to_owned(), marker(step));
+        for entry in std::fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            if !stem.starts_with('.') && !files.contains_key(&stem) {
+                std::fs::remove_file(path)?;
+            }
+        }
+        for name in names {
+            let (path, text) = (self.path.join(format!("{name}.yaml")), &files[&name]);
+            if std::fs::read_to_string(&path).is_ok_and(|old| old == *text) {
+                continue;
+            }
+            let temporary = self.path.join(format!(".{name}.tmp"));
+            std::fs::write(&temporary, text)?;
+            std::fs::rename(temporary, path)?;
+        }
+        Ok(())
+    }
+}
+
+fn marker(step: usize) -> String {
+    let meta = json!({"name": "behave-marker", "namespace": "behave"});
+    let entry = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": meta,
+        "spec": {
+            "hosts": ["marker.behave.test"], "resolution": "STATIC",
+            "ports": [{"number": 19999, "name": "http", "protocol": "HTTP"}],
+            "endpoints": [{"address": "127.0.1.250"}],
+        },
+    });
+    let service = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": meta,
+        "spec": {
+            "hosts": ["marker.behave.test"],
+            "http": [{"directResponse": {"status": 200, "body": {"string": step.to_string()}}}],
+        },
+    });
+    format!("{entry}\n---\n{service}\n")
+}
+
+async fn arrived(envoy: &mut Process, step: usize) -> anyhow::Result<()> {
+    let call: Call = serde_json::from_value(json!({"get": MARKER}))?;
+    let has_arrived =
+        || async { http_call::make(&call).await.is_ok_and(|seen| seen.body == step.to_string()) };
+    envoy.until(&format!("step {step} arrives"), has_arrived).await
+}
+
+async fn one_call(call: &Call, backends: &Backends) -> anyhow::Result<Vec<String>> {
+    let before: Vec<(&String, u32)> =
+        call.expect.reached.keys().map(|name| (name, backends.requests(name))).collect();
+    let mut seen: Vec<Seen> = Vec::new();
+    for _ in 0..call.times {
+        seen.push(http_call::make(call).await?);
+    }
+    let mut wrong = compare(&call.expect, &seen, Precision::Counted(call.times));
+    for (name, before) in before {
+        let expected = call.expect.reached[name];
+        let reached = || backends.requests(name) - before;
+        let wait = async {
+            while reached() < expected {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let _late = tokio::time::timeout(MIRROR_PATIENCE, wait).await;
+        if reached() != expected {
+            wrong.push(format!("reached: expected {name} {expected} times, saw {}", reached()));
+        }
+    }
+    Ok(wrong)
+}
+
+async fn issues(http: SocketAddr) -> anyhow::Result<Vec<String>> {
+    let (_, body) = http_call::get(http, "/debug/issues").await?;
+    let list: Vec<serde_json::Value> = serde_json::from_str(&body).context("/debug/issues")?;
+    let text = |issue: &serde_json::Value| {
+        let field = |name: &str| issue[name].as_str().unwrap_or_default().to_owned();
+        let names = format!("{} {}/{}", field("kind"), field("namespace"), field("name"));
+        format!("{}: {names}: {}: {}", field("place"), field("path"), field("message"))
+    };
+    Ok(list.iter().map(text).collect())
+}
+
+/// What Envoy complained about.
+fn warnings(output: &str) -> String {
+    let is_complaint = |line: &&str| {
+        line.contains("][warning]") || line.contains("][error]") || line.contains("][critical]")
+    };
+    let lines: Vec<&str> = output.lines().filter(is_complaint).collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+struct ControlPlane {
+    grpc: SocketAddr,
+    http: SocketAddr,
+    _processes: Vec<Process>,
+}
+
+impl ControlPlane {
+    async fn start(server: Server, scratch: &Path, config: &Path, tools: &Tools) -> anyhow::Result<Self> {
+        let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
+        let home = scratch.join("server");
+        std::fs::create_dir_all(home.join("var/lib/istio/inject"))?;
+        let mut processes = Vec::new();
+        let (program, registries) = match server {
+            Server::Pilot => (tools.own("pilot-discovery")?, vec!["--registries=".to_owned()]),
+            Server::Istiod => {
+                let kubeconfig = scratch.join("kubeconfig");
+                let mut stub = Command::new(tools.stub()?);
+                stub.arg("stub").arg("--kubeconfig").arg(&kubeconfig);
+                let mut stub = Process::start("stub", scratch, &mut stub)?;
+                stub.until("it writes its kubeconfig", || async {
+                    std::fs::metadata(&kubeconfig).is_ok_and(|m| m.len() > 0)
+                })
+                .await?;
+                processes.push(stub);
+                let flags = vec![
+                    "--registries=Kubernetes".to_owned(),
+                    format!("--kubeconfig={}", kubeconfig.display()),
+                ];
+                (tools.istiod()?.to_owned(), flags)
+            }
+        };
+        let mut command = Command::new(program);
+        command
+            .current_dir(&home)
+            .env("POD_NAME", "pilot")
+            .env("POD_NAMESPACE", "istio-system")
+            .env("REVISION", "default")
+            .env("CLUSTER_ID", "Kubernetes")
+            .env("PILOT_ENABLE_ALPN_FILTER", "false")
+            .env("PILOT_ENABLE_METADATA_EXCHANGE", "false")
+            .arg("discovery")
+            .args(registries)
+            .arg(format!("--configDir={}", config.display()))
+            .arg(format!("--meshConfig={}", scratch.join("mesh.yaml").display()))
+            .arg(format!("--grpcAddr={grpc}"))
+            .arg(format!("--httpAddr={http}"))
+            .arg(format!("--monitoringAddr={monitoring}"))
+            .args(["--secureGRPCAddr=", "--httpsAddr=", "--ctrlz_address=127.0.0.1", "--ctrlz_port=0"]);
+        let mut process = Process::start("server", scratch, &mut command)?;
+        process.until_ok(http, "/ready").await?;
+        process
+            .until("xDS is served", || async { tokio::net::TcpStream::connect(grpc).await.is_ok() })
+            .await?;
+        processes.push(process);
+        Ok(Self { grpc, http, _processes: processes })
+    }
+}
+
+fn start_envoy(
+    scenario: &Scenario,
+    scratch: &Path,
+    grpc: SocketAddr,
+    tools: &Tools,
+) -> anyhow::Result<Process> {
+    let client = &scenario.client;
+    let admin = free_address()?;
+    let proxy_config = json!({
+        "binaryPath": tools.envoy()?,
+        "configPath": scratch.join("proxy"),
+        "discoveryAddress": grpc.to_string(),
+        "proxyAdminPort": admin.port(),
+        "statusPort": 0,
+        "concurrency": 1,
+        "terminationDrainDuration": "0s",
+    });
+    let mut labels = client.labels.clone();
+    if !client.locality.is_empty() {
+        labels.insert("istio-locality".to_owned(), client.locality.replace('/', "."));
+    }
+    let mut command = Command::new(tools.own("pilot-agent")?);
+    command
+        .current_dir(scratch)
+        .env("PROXY_CONFIG", proxy_config.to_string())
+        .env("POD_NAME", "client")
+        .env("POD_NAMESPACE", &client.namespace)
+        .env("INSTANCE_IP", "127.0.0.1")
+        .env("ISTIO_META_INTERCEPTION_MODE", "NONE")
+        .env("ISTIO_META_CLUSTER_ID", "Kubernetes")
+        .env("ISTIO_METAJSON_LABELS", json!(labels).to_string())
+        .env("ENVOY_STATUS_PORT", "0")
+        .env("ENVOY_PROMETHEUS_PORT", "0")
+        .args(["proxy", "sidecar", "--restartEnvoy=false"])
+        .arg(format!("--domain={}.svc.cluster.local", client.namespace))
+        .arg(format!("--meshConfig={}", scratch.join("mesh.yaml").display()));
+    Process::start("envoy", scratch, &mut command)
+}

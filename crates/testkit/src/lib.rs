@@ -1,0 +1,16 @@
+//! For tests: scenarios, the engines that run them, and what they need.
+//!
+//! ```text
+//!   tests/behaviour/**.yaml ──scenario──► behave::sim   the pipeline in this process, the evaluator of `sim`
+//!                                     └─► behave::real  pilot-discovery (or istiod) + pilot-agent + Envoy + backends
+//!                                                        └──► seen ──expect──► what is not as it should be
+//! ```
+
+pub mod backend;
+pub mod behave;
+pub mod expect;
+pub mod http_call;
+pub mod objects;
+pub mod process;
+pub mod scenario;
+pub mod tools;

@@ -1,0 +1,67 @@
+//! The programs that tests run.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+/// Where the programs are, as far as somebody said so.
+#[derive(Clone, Default, Debug)]
+pub struct Tools {
+    /// The folder with our own binaries.
+    bin: Option<PathBuf>,
+    envoy: Option<PathBuf>,
+    istiod: Option<PathBuf>,
+    /// The judge's tool, which stands in for Kubernetes.
+    stub: Option<PathBuf>,
+    /// Is a missing program a failure instead of a reason to skip?
+    required: bool,
+}
+
+impl Tools {
+    #[allow(clippy::disallowed_methods, reason = "tests are told by the environment where programs are")]
+    pub fn of_environment() -> Self {
+        let path = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        Self {
+            bin: path("PILOT_BIN").or_else(beside_this),
+            envoy: path("PILOT_ENVOY"),
+            istiod: path("PILOT_ISTIOD"),
+            stub: path("PILOT_XDSDIFF"),
+            required: std::env::var_os("PILOT_REQUIRE_ALL").is_some_and(|v| !v.is_empty()),
+        }
+    }
+
+    /// One of our own binaries.
+    pub fn own(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.bin.as_ref().context("set PILOT_BIN to the folder of our binaries")?.join(name);
+        if !path.exists() {
+            bail!("{} is not built: run `cargo build --workspace --bins`", path.display());
+        }
+        Ok(path)
+    }
+
+    pub fn envoy(&self) -> anyhow::Result<&Path> {
+        self.envoy.as_deref().context("set PILOT_ENVOY to an Envoy binary; `make tools` gets one")
+    }
+
+    pub fn istiod(&self) -> anyhow::Result<&Path> {
+        self.istiod.as_deref().context("set PILOT_ISTIOD to a built istiod")
+    }
+
+    pub fn stub(&self) -> anyhow::Result<&Path> {
+        self.stub
+            .as_deref()
+            .context("set PILOT_XDSDIFF to the judge's built tool, which stands in for Kubernetes")
+    }
+
+    /// Why tests that need Envoy cannot run here, unless that is a failure.
+    pub fn why_skip_envoy(&self) -> Option<String> {
+        let missing = self.envoy().err()?;
+        (!self.required).then(|| missing.to_string())
+    }
+}
+
+/// Binaries lie beside the folder of test programs, or beside the program itself.
+fn beside_this() -> Option<PathBuf> {
+    let folder = std::env::current_exe().ok()?.parent()?.to_owned();
+    if folder.ends_with("deps") { folder.parent().map(Path::to_owned) } else { Some(folder) }
+}
