@@ -1,3 +1,5 @@
+mod process;
+
 use pilot_base::Name;
 use pilot_source::Event;
 use pilot_xds::TypeUrl;
@@ -47,7 +49,6 @@ impl Metrics {
         info.with_label_values(&[version]).set(1);
         let build = gauges("istio_build", "The component and version that runs.", &["component", "tag"])?;
         build.with_label_values(&["pilot", version]).set(1);
-        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         Ok(Self {
             clients: gauges("pilot_xds", "Proxies connected over xDS.", &["version"])?,
             pushes: counter("pilot_xds_pushes", "Responses sent to proxies.", "type")?,
@@ -103,7 +104,7 @@ impl Metrics {
     /// The exposition format of Prometheus.
     pub(crate) fn text(&self, uptime_seconds: u64) -> Vec<u8> {
         self.uptime.set(i64::try_from(uptime_seconds).unwrap_or(i64::MAX));
-        let mut out = Vec::new();
+        let mut out = process::text().into_bytes();
         // Writing to memory does not fail.
         let _written = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         out

@@ -24,9 +24,13 @@ pub enum Server {
     Istiod,
 }
 
-/// Every step changes the answer at this address; when Envoy gives it, everything before it has arrived.
-const MARKER: &str = "http://marker.behave.test:19999/";
+/// Every step has a listener and a route of its own; when Envoy answers there, everything before it has arrived.
+const MARKER: &str = "marker.behave.test";
 const MARKER_HOST: &str = "*/marker.behave.test";
+
+fn marker_port(step: usize) -> usize {
+    19_900 + step
+}
 
 /// Copies are sent without waiting for them.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(10);
@@ -40,7 +44,8 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
     world.objects.apply(&scenario.world);
     world.write(0)?;
     let plane = ControlPlane::start(server, scratch.path(), &world.path, tools).await?;
-    let mut envoy = start_envoy(scenario, scratch.path(), plane.grpc, tools)?;
+    let admin = free_address()?;
+    let mut envoy = start_envoy(scenario, scratch.path(), Addresses { grpc: plane.grpc, admin }, tools)?;
 
     let mut wrong = Vec::new();
     for (number, step) in (1..).zip(&scenario.steps) {
@@ -49,7 +54,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
             world.objects.remove(what)?;
         }
         world.write(number)?;
-        arrived(&mut envoy, number).await?;
+        arrived(&mut envoy, admin, number).await?;
         for (call_number, call) in (1..).zip(&step.calls) {
             let found = one_call(call, &backends).await?;
             wrong.extend(found.into_iter().map(|f| format!("step {number}, call {call_number}: {f}")));
@@ -103,26 +108,35 @@ fn marker(step: usize) -> String {
     let entry = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": meta,
         "spec": {
-            "hosts": ["marker.behave.test"], "resolution": "STATIC",
-            "ports": [{"number": 19999, "name": "http", "protocol": "HTTP"}],
+            "hosts": [MARKER], "resolution": "STATIC",
+            "ports": [{"number": marker_port(step), "name": "http", "protocol": "HTTP"}],
             "endpoints": [{"address": "127.0.1.250"}],
         },
     });
     let service = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": meta,
         "spec": {
-            "hosts": ["marker.behave.test"],
+            "hosts": [MARKER],
             "http": [{"directResponse": {"status": 200, "body": {"string": step.to_string()}}}],
         },
     });
     format!("{entry}\n---\n{service}\n")
 }
 
-async fn arrived(envoy: &mut Process, step: usize) -> anyhow::Result<()> {
-    let call: Call = serde_json::from_value(json!({"get": MARKER}))?;
-    let has_arrived =
-        || async { http_call::make(&call).await.is_ok_and(|seen| seen.body == step.to_string()) };
+/// Routes come after clusters and listeners; but a new listener is not served before its own routes have come too.
+async fn arrived(envoy: &mut Process, admin: SocketAddr, step: usize) -> anyhow::Result<()> {
+    let call: Call =
+        serde_json::from_value(json!({"get": format!("http://{MARKER}:{}/", marker_port(step))}))?;
+    let has_arrived = || async {
+        let marked = http_call::make(&call).await.is_ok_and(|seen| seen.body == step.to_string());
+        marked
+            && http_call::get(admin, "/stats?filter=warming").await.is_ok_and(|(_, text)| none_warming(&text))
+    };
     envoy.until(&format!("step {step} arrives"), has_arrived).await
+}
+
+fn none_warming(stats: &str) -> bool {
+    stats.lines().all(|line| line.ends_with(": 0"))
 }
 
 async fn one_call(call: &Call, backends: &Backends) -> anyhow::Result<Vec<String>> {
@@ -227,14 +241,18 @@ impl ControlPlane {
     }
 }
 
+struct Addresses {
+    grpc: SocketAddr,
+    admin: SocketAddr,
+}
+
 fn start_envoy(
     scenario: &Scenario,
     scratch: &Path,
-    grpc: SocketAddr,
+    Addresses { grpc, admin }: Addresses,
     tools: &Tools,
 ) -> anyhow::Result<Process> {
     let client = &scenario.client;
-    let admin = free_address()?;
     let proxy_config = json!({
         "binaryPath": tools.envoy()?,
         "configPath": scratch.join("proxy"),

