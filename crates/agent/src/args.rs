@@ -12,7 +12,11 @@ pub(crate) const DEFAULT_MESH_FILE: &str = "./etc/istio/config/mesh";
 const REQUEST_PORTS: [&str; 4] = ["15000", "15004", "15020", "15021"];
 
 #[derive(Parser, Clone, Debug)]
-#[command(name = "pilot-agent", about = "Runs beside a workload and looks after its Envoy")]
+#[command(
+    name = "pilot-agent",
+    args_override_self = true,
+    about = "Runs beside a workload and looks after its Envoy"
+)]
 pub struct Args {
     #[command(flatten)]
     pub(crate) log: LogArgs,

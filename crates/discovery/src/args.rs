@@ -15,6 +15,7 @@ use crate::features::features;
 #[derive(Parser)]
 #[command(
     name = "pilot-discovery",
+    args_override_self = true,
     after_help = "Try it: pilot-discovery discovery --registries= --configDir=FOLDER --httpsAddr= --secureGRPCAddr="
 )]
 pub(crate) struct Cli {

@@ -13,4 +13,6 @@ pub mod http_call;
 pub mod objects;
 pub mod process;
 pub mod scenario;
+pub mod server;
 pub mod tools;
+pub mod xds_client;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -33,6 +33,14 @@ impl Process {
 
     pub fn id(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// Asks it to end, and tells with which status it did.
+    pub async fn terminate(&mut self) -> anyhow::Result<ExitStatus> {
+        let id = self.id().context("it has ended already")?;
+        Command::new("kill").arg("-TERM").arg(id.to_string()).status().await?;
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("{} does not end", self.name))??)
     }
 
     /// What it has printed so far.

@@ -1,0 +1,39 @@
+//! `pilot-discovery` as a process.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+
+use crate::process::{Process, free_address};
+use crate::tools::Tools;
+
+/// A running server and where it listens.
+pub struct PilotServer {
+    pub process: Process,
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    pub monitoring: SocketAddr,
+    pub config: PathBuf,
+}
+
+impl PilotServer {
+    /// Starts a server that follows `scratch/config`, and waits until it is ready.
+    pub async fn start(scratch: &Path, more: &[&str]) -> anyhow::Result<Self> {
+        let config = scratch.join("config");
+        std::fs::create_dir_all(&config)?;
+        let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
+        let mut command = Command::new(Tools::of_environment().own("pilot-discovery")?);
+        command
+            .current_dir(scratch)
+            .args(["discovery", "--registries=", "--httpsAddr=", "--secureGRPCAddr="])
+            .arg(format!("--configDir={}", config.display()))
+            .arg(format!("--grpcAddr={grpc}"))
+            .arg(format!("--httpAddr={http}"))
+            .arg(format!("--monitoringAddr={monitoring}"))
+            .args(more);
+        let mut process = Process::start(&format!("pilot-{}", grpc.port()), scratch, &mut command)?;
+        process.until_ok(http, "/ready").await?;
+        Ok(Self { process, grpc, http, monitoring, config })
+    }
+}
