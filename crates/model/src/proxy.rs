@@ -91,6 +91,35 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// A proxy that says no more about itself than it must.
+    pub fn new(kind: ProxyType, name: &str, namespace: &str, ips: Vec<IpAddr>) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            ips,
+            namespace: namespace.into(),
+            dns_domain: Name::empty(),
+            labels: Labels::default(),
+            locality: Locality::default(),
+            cluster: Name::empty(),
+            network: Name::empty(),
+            mesh_id: Name::empty(),
+            node: Name::empty(),
+            service_account: Name::empty(),
+            interception: Interception::default(),
+            version: Version::NEWEST,
+            version_text: Name::empty(),
+            http10: false,
+            idle_timeout: None,
+            http_proxy_port: None,
+            inbound_exact_balance: false,
+            outbound_exact_balance: false,
+            unprivileged: false,
+            own_ports: Vec::new(),
+            config: None,
+        }
+    }
+
     pub fn ip_mode(&self) -> IpMode {
         match (self.ips.iter().any(IpAddr::is_ipv4), self.ips.iter().any(IpAddr::is_ipv6)) {
             (true, true) => IpMode::Dual,

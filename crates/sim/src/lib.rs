@@ -3,17 +3,22 @@
 //! * [`protocol_run`]: made-up resources, a hostile network and clients that refuse, over one `Session`. It checks that
 //!   the client ends with what there is, never holds a route to a cluster it cannot use, is not asked to refuse the same
 //!   thing twice, is told only differences when it comes back, and that the server never forgets to wake up.
+//! * [`plane_run`]: services and rules that change, through the whole pipeline, over one `Session`. It checks the same, and
+//!   that a second replica which was told everything at once, in another order, has the same bytes, and that memory returns
+//!   when everything is gone.
 //! * [`evaluate`]: what would come of a call, given the configuration that a proxy holds: Envoy's part of the work,
 //!   written down as far as Pilot makes use of it.
 
 mod client;
 pub mod evaluate;
+mod mesh;
 mod plane;
 mod rng;
 mod stream;
 mod toy;
 
 pub use client::{Client, Manner};
+pub use mesh::Mesh;
 pub use plane::{Facts, Plane};
 pub use rng::Rng;
 pub use stream::{Findings, Stream};
@@ -75,11 +80,52 @@ fn run_protocol(seed: u64, trace: &mut Option<Vec<String>>) -> Findings {
     findings.into_iter().map(|f| format!("seed {seed} ({protocol:?}, {manner:?}): {f}")).collect()
 }
 
+/// One run over a mesh of services and rules. An empty answer is a good one.
+pub fn plane_run(seed: u64) -> Findings {
+    let mut rng = Rng::new(seed ^ 0x5EED);
+    let mut mesh = Mesh::new(&mut rng);
+    let protocol = if rng.chance(50) { Protocol::Delta } else { Protocol::StateOfTheWorld };
+    let steps = 20 + rng.below(100);
+    let mut stream = Stream::new(&mut mesh, protocol, Manner::NamesTheGuilty, rng);
+    let mut findings = Findings::new();
+    stream.run(steps);
+    if !stream.settle() {
+        findings.push("did not come to rest".to_owned());
+    }
+    findings.extend(stream.compare(|_| false));
+    findings.extend(std::mem::take(&mut stream.client.dangling));
+    let received = stream.client.received;
+    stream.reset();
+    stream.settle();
+    if protocol == Protocol::Delta && stream.client.received != received {
+        findings.push(format!("{} resources sent again", stream.client.received - received));
+    }
+    findings.extend(mesh.differs_from_replica());
+    findings.extend(mesh.remains());
+    findings.into_iter().map(|f| format!("seed {seed} (mesh, {protocol:?}): {f}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn a_thousand_seeds_of_the_protocol() {
-        let findings: Vec<String> = (0..1000).flat_map(crate::protocol_run).take(10).collect();
-        assert!(findings.is_empty(), "{}", findings.join("\n"));
+    /// Several tests instead of one, so that they run side by side.
+    macro_rules! seeds {
+        ($($name:ident: $run:path, $from:literal;)*) => {
+            $(#[test]
+            fn $name() {
+                let findings: Vec<String> = ($from..$from + 250).flat_map($run).take(10).collect();
+                assert!(findings.is_empty(), "{}", findings.join("\n"));
+            })*
+        };
+    }
+
+    seeds! {
+        protocol_1: crate::protocol_run, 0;
+        protocol_2: crate::protocol_run, 250;
+        protocol_3: crate::protocol_run, 500;
+        protocol_4: crate::protocol_run, 750;
+        plane_1: crate::plane_run, 0;
+        plane_2: crate::plane_run, 250;
+        plane_3: crate::plane_run, 500;
+        plane_4: crate::plane_run, 750;
     }
 }

@@ -70,6 +70,9 @@ pub struct Session {
 /// Why a cluster is owed endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Owed {
+    /// The client cannot use it and does not need to, because it is gone; but it may come back before the client has let
+    /// go of it, and then nobody would send it again.
+    Asleep,
     /// The client had it before and goes on using the old definition.
     Changed,
     /// The client cannot use it yet.
@@ -300,14 +303,9 @@ impl Session {
 
     fn advance(&mut self, now: Millis) {
         if now >= self.warm_by {
-            self.owed.values_mut().for_each(|owed| *owed = Owed::Changed);
+            self.owed.values_mut().filter(|owed| **owed == Owed::New).for_each(|owed| *owed = Owed::Changed);
         }
-        // A cluster that is gone, or is told its endpoints in another way, is owed none.
-        if let Some(at) = &self.stands[TypeUrl::Cluster.index()] {
-            self.owed.retain(|name, _| {
-                at.of(TypeUrl::Cluster).contains(name) && at.of(TypeUrl::Endpoint).contains(name)
-            });
-        }
+        self.forget_owed(now);
         match self.watch(TypeUrl::Cluster) {
             None => self.set_up(Arc::clone(&self.latest)),
             Some(clusters) if clusters.is_quiet() && !self.waits_for_endpoints() => {
@@ -317,6 +315,33 @@ impl Session {
                 }
             }
             Some(_) => (),
+        }
+    }
+
+    /// A cluster that is gone, or is told its endpoints in another way, is owed none.
+    fn forget_owed(&mut self, now: Millis) {
+        let Some(at) = &self.stands[TypeUrl::Cluster.index()] else { return };
+        let clusters = self.watches[TypeUrl::Cluster.index()].as_ref();
+        let mut woken = false;
+        self.owed.retain(|name, owed| {
+            let wanted = at.of(TypeUrl::Cluster).contains(name) && at.of(TypeUrl::Endpoint).contains(name);
+            match *owed {
+                Owed::Asleep if wanted => {
+                    *owed = Owed::New;
+                    woken = true;
+                    true
+                }
+                _ if wanted => true,
+                Owed::Changed => false,
+                Owed::New | Owed::Asleep => {
+                    *owed = Owed::Asleep;
+                    clusters.is_some_and(|clusters| clusters.holds(name))
+                }
+            }
+        });
+        if woken {
+            self.warm_by = now + self.pacing.patience;
+            self.repeat_owed();
         }
     }
 
@@ -401,7 +426,8 @@ impl Session {
 
     fn repeat_owed(&mut self) {
         if let Some(watch) = &mut self.watches[TypeUrl::Endpoint.index()] {
-            self.owed.keys().for_each(|name| watch.repeat(name));
+            let due = self.owed.iter().filter(|(_, owed)| **owed != Owed::Asleep);
+            due.for_each(|(name, _)| watch.repeat(name));
         }
     }
 

@@ -13,12 +13,19 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (seeds, from) = (number("--seeds").unwrap_or(1000), number("--from").unwrap_or(0));
+    let protocol = run("the protocol", pilot_sim::protocol_run, from, seeds);
+    let plane = run("the plane", pilot_sim::plane_run, from, seeds);
+    if protocol + plane == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How many seeds found something.
+fn run(what: &str, one: impl Fn(u64) -> Vec<String>, from: u64, seeds: u64) -> u64 {
     let mut bad = 0;
     for seed in from..from + seeds {
-        let findings = pilot_sim::protocol_run(seed);
+        let findings = one(seed);
         bad += u64::from(!findings.is_empty());
         findings.iter().for_each(|finding| println!("{finding}"));
     }
-    println!("{seeds} seeds of the protocol, {bad} with findings");
-    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!("{seeds} seeds of {what}, {bad} with findings");
+    bad
 }

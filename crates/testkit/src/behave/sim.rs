@@ -11,7 +11,6 @@ use pilot_config::ReadOptions;
 use pilot_incr::{Shard, Txn};
 use pilot_model::{
     ConfigId, Features, Interception, Kind, Locality, MeshOptions, ObjectKey, Proxy, ProxyId, ProxyType,
-    Version,
 };
 use pilot_pipeline::Pipeline;
 use pilot_sim::evaluate::{self, Answer, Branch, HttpCall, Snapshot, Upstream};
@@ -136,30 +135,14 @@ impl World {
 
 fn proxy(scenario: &Scenario) -> Proxy {
     let client = &scenario.client;
+    let name = format!("client.{}", client.namespace);
     Proxy {
-        kind: ProxyType::Sidecar,
-        name: format!("client.{}", client.namespace).into(),
-        ips: vec![[127, 0, 0, 1].into()],
-        namespace: client.namespace.as_str().into(),
         dns_domain: format!("{}.svc.cluster.local", client.namespace).into(),
         labels: Labels::new(client.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
         locality: Locality::parse(&client.locality),
         cluster: Name::new("Kubernetes"),
-        network: Name::empty(),
-        mesh_id: Name::empty(),
-        node: Name::empty(),
-        service_account: Name::empty(),
         interception: Interception::None,
-        version: Version::NEWEST,
-        version_text: Name::empty(),
-        http10: false,
-        idle_timeout: None,
-        http_proxy_port: None,
-        inbound_exact_balance: false,
-        outbound_exact_balance: false,
-        unprivileged: false,
-        own_ports: Vec::new(),
-        config: None,
+        ..Proxy::new(ProxyType::Sidecar, &name, &client.namespace, vec![[127, 0, 0, 1].into()])
     }
 }
 
