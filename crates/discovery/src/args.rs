@@ -53,15 +53,15 @@ pub(crate) struct DiscoveryArgs {
     /// Kubernetes credentials (not used yet)
     #[arg(long, value_name = "FILE", default_value = "")]
     pub(crate) kubeconfig: String,
-    /// The namespace this server belongs to
-    #[arg(long, short, env = "POD_NAMESPACE", default_value = "istio-system")]
-    pub(crate) namespace: String,
+    /// The namespace this server belongs to [default: $POD_NAMESPACE, else istio-system]
+    #[arg(long, short)]
+    pub(crate) namespace: Option<String>,
     /// The suffix of service names
     #[arg(long, default_value = "cluster.local")]
     pub(crate) domain: String,
-    /// The name of the cluster this server runs in
-    #[arg(long = "clusterID", env = "CLUSTER_ID", default_value = "Kubernetes")]
-    pub(crate) cluster_id: String,
+    /// The name of the cluster this server runs in [default: $CLUSTER_ID, else Kubernetes]
+    #[arg(long = "clusterID")]
+    pub(crate) cluster_id: Option<String>,
     /// Readiness and debugging
     #[arg(long = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
     pub(crate) http_addr: String,
@@ -80,27 +80,15 @@ pub(crate) struct DiscoveryArgs {
     /// How long streams may take to end when the server is told to stop
     #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s", value_parser = parse_span)]
     pub(crate) shutdown_duration: Duration,
-    /// How often an idle connection is asked whether it is still there
-    #[arg(long = "keepaliveInterval", value_name = "DURATION", env = "GRPC_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = parse_span)]
-    pub(crate) keepalive_interval: Duration,
-    /// How long it may take to answer that
-    #[arg(long = "keepaliveTimeout", value_name = "DURATION", env = "GRPC_KEEPALIVE_TIMEOUT", default_value = "10s", value_parser = parse_span)]
-    pub(crate) keepalive_timeout: Duration,
+    /// How often an idle connection is asked whether it is still there [default: $GRPC_KEEPALIVE_INTERVAL, else 30s]
+    #[arg(long = "keepaliveInterval", value_name = "DURATION", value_parser = parse_span)]
+    pub(crate) keepalive_interval: Option<Duration>,
+    /// How long it may take to answer that [default: $GRPC_KEEPALIVE_TIMEOUT, else 10s]
+    #[arg(long = "keepaliveTimeout", value_name = "DURATION", value_parser = parse_span)]
+    pub(crate) keepalive_timeout: Option<Duration>,
     /// After how long a proxy is asked to connect anew; without it never
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = parse_span)]
     pub(crate) max_connection_age: Option<Duration>,
-    /// How many streams one connection may have
-    #[arg(
-        long = "maxStreams",
-        value_name = "N",
-        env = "ISTIO_GPRC_MAXSTREAMS",
-        default_value_t = 100_000,
-        hide = true
-    )]
-    pub(crate) max_streams: u32,
-    /// The largest request that is read, in bytes
-    #[arg(long = "maxRequest", value_name = "BYTES", env = "ISTIO_GPRC_MAXRECVMSGSIZE", default_value_t = 4 << 20, hide = true)]
-    pub(crate) max_request: usize,
     /// Profiles at /debug/pprof (not served yet)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true, value_parser = parse_bool, hide = true)]
     pub(crate) profile: bool,
@@ -138,8 +126,6 @@ impl DiscoveryArgs {
             keepalive_interval,
             keepalive_timeout,
             max_connection_age,
-            max_streams,
-            max_request,
             // Where sources are opened.
             registries: _,
             config_dir: _,
@@ -154,20 +140,35 @@ impl DiscoveryArgs {
             ctrlz_port: _,
             ctrlz_address: _,
         } = self;
-        let (domain, cluster) = (Name::from(domain), Name::from(cluster_id));
+        let default = GrpcOptions::default();
+        let span = |flag: Option<Duration>, name: &str| flag.or_else(|| env.span(name));
         Settings {
-            mesh: MeshOptions { domain, cluster, features: features(env) },
+            mesh: MeshOptions {
+                domain: domain.into(),
+                cluster: cluster_id_of(cluster_id, env),
+                features: features(env),
+            },
             grpc: GrpcOptions {
-                keepalive_interval,
-                keepalive_timeout,
-                max_connection_age,
-                max_streams,
-                max_request,
+                keepalive_interval: span(keepalive_interval, "GRPC_KEEPALIVE_INTERVAL")
+                    .unwrap_or(default.keepalive_interval),
+                keepalive_timeout: span(keepalive_timeout, "GRPC_KEEPALIVE_TIMEOUT")
+                    .unwrap_or(default.keepalive_timeout),
+                // Zero means without limit, as in Go.
+                max_connection_age: max_connection_age.filter(|age| !age.is_zero()),
+                max_streams: env.number("ISTIO_GPRC_MAXSTREAMS").unwrap_or(default.max_streams),
+                max_request: env.number("ISTIO_GPRC_MAXRECVMSGSIZE").unwrap_or(default.max_request),
             },
             addresses: Addresses { http: http_addr, grpc: grpc_addr, monitoring: monitoring_addr },
             shutdown: shutdown_duration,
         }
     }
+}
+
+/// The cluster that a flag names, else the environment.
+pub(crate) fn cluster_id_of(flag: Option<String>, env: &Env) -> Name {
+    flag.map(Name::from)
+        .or_else(|| env.get("CLUSTER_ID").map(Name::new))
+        .unwrap_or_else(|| Name::new("Kubernetes"))
 }
 
 #[derive(Args)]

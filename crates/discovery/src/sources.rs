@@ -2,19 +2,23 @@
 
 use anyhow::{Context as _, bail};
 use pilot_base::Name;
+use pilot_cli::Env;
 use pilot_config::ReadOptions;
 use pilot_source::Source;
 use pilot_source_file::{FileSource, MeshFile};
 
-use crate::args::DiscoveryArgs;
+use crate::args::{DiscoveryArgs, cluster_id_of};
 
-pub(crate) fn open(args: &DiscoveryArgs) -> anyhow::Result<Vec<Box<dyn Source>>> {
+pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dyn Source>>> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let mesh = MeshFile::open(&args.mesh_config)
         .with_context(|| format!("cannot follow --meshConfig {}", args.mesh_config.display()))?;
     sources.push(Box::new(mesh));
     if let Some(folder) = &args.config_dir {
-        let options = ReadOptions { domain: Name::new(&args.domain), cluster: Name::new(&args.cluster_id) };
+        let options = ReadOptions {
+            domain: Name::new(&args.domain),
+            cluster: cluster_id_of(args.cluster_id.clone(), env),
+        };
         sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
     }
     for registry in args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {

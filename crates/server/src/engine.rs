@@ -124,8 +124,9 @@ impl EngineHandle {
         }
     }
 
-    pub fn is_ready(&self) -> bool {
-        *self.ready.borrow()
+    /// Waits until the engine's thread has ended, which it should only do when it is told to.
+    pub async fn gone(&self) {
+        self.commands.closed().await;
     }
 
     /// Everything that is wrong now.

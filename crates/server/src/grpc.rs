@@ -39,9 +39,6 @@ impl Default for GrpcOptions {
     }
 }
 
-/// How long a stream may stay after its client was asked to go.
-const GRACE: Duration = Duration::from_secs(10);
-
 /// xDS over gRPC.
 pub struct GrpcServer {
     hub: Arc<Hub>,
@@ -55,10 +52,12 @@ impl GrpcServer {
         engine: EngineHandle,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
+        serving: watch::Receiver<bool>,
         options: GrpcOptions,
     ) -> Self {
         let (end, ending) = watch::channel(false);
-        let hub = Hub { engine, bodies: SharedBodies::default(), clock, metrics, ending };
+        let max_age = options.max_connection_age;
+        let hub = Hub { engine, bodies: SharedBodies::default(), clock, metrics, serving, max_age, ending };
         Self { hub: Arc::new(hub), options, end }
     }
 
@@ -91,7 +90,8 @@ impl GrpcServer {
             .http2_keepalive_timeout(Some(options.keepalive_timeout))
             .max_concurrent_streams(options.max_streams);
         if let Some(age) = options.max_connection_age {
-            server = server.max_connection_age(age).max_connection_age_grace(GRACE);
+            // Without a grace period the client is asked to go instead of being cut off; the streams end by themselves.
+            server = server.max_connection_age(age);
         }
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let (told, tell) = tokio::sync::oneshot::channel();

@@ -3,6 +3,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -14,6 +15,15 @@ use tokio::task::JoinSet;
 pub struct HttpServer {
     pub listener: TcpListener,
     pub router: Router,
+    pub protocols: Protocols,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocols {
+    /// Pages. A client that says nothing does not keep its connection.
+    Http1,
+    /// gRPC too, without TLS.
+    Http1And2,
 }
 
 /// Who sends half a request does not keep a connection.
@@ -23,10 +33,14 @@ const MAX_CONNECTIONS: usize = 1024;
 /// Pages are small; what takes longer at the end is cut off.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Serves HTTP/1.1 and HTTP/2 without TLS until `stop`.
+/// Serves pages without TLS until `stop`.
 pub async fn serve_http(server: HttpServer, stop: impl Future<Output = ()>) {
-    let HttpServer { listener, router } = server;
+    let HttpServer { listener, router, protocols } = server;
+    let router = router.fallback(|| async { (StatusCode::NOT_FOUND, "404 page not found\n") });
     let mut builder = auto::Builder::new(TokioExecutor::new());
+    if protocols == Protocols::Http1 {
+        builder = builder.http1_only();
+    }
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEADER_TIMEOUT);
     let graceful = GracefulShutdown::new();

@@ -1,6 +1,9 @@
 mod process;
 
-use pilot_base::Name;
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use pilot_model::Version;
 use pilot_source::Event;
 use pilot_xds::TypeUrl;
 use prometheus::{
@@ -12,6 +15,8 @@ use prometheus::{
 pub struct Metrics {
     registry: Registry,
     clients: IntGaugeVec,
+    /// Proxies by version.
+    connected: Mutex<BTreeMap<Version, i64>>,
     pushes: IntCounterVec,
     sizes: HistogramVec,
     rejects: IntCounterVec,
@@ -50,6 +55,7 @@ impl Metrics {
         let build = gauges("istio_build", "The component and version that runs.", &["component", "tag"])?;
         build.with_label_values(&["pilot", version]).set(1);
         Ok(Self {
+            connected: Mutex::default(),
             clients: gauges("pilot_xds", "Proxies connected over xDS.", &["version"])?,
             pushes: counter("pilot_xds_pushes", "Responses sent to proxies.", "type")?,
             sizes,
@@ -62,12 +68,25 @@ impl Metrics {
         })
     }
 
-    pub(crate) fn connected(&self, version: &Name) {
-        self.clients.with_label_values(&[version.as_str()]).inc();
+    pub(crate) fn connected(&self, version: Version) {
+        let mut counts = self.connected.lock();
+        let count = counts.entry(version).or_default();
+        *count += 1;
+        self.clients.with_label_values(&[label(version).as_str()]).set(*count);
     }
 
-    pub(crate) fn disconnected(&self, version: &Name) {
-        self.clients.with_label_values(&[version.as_str()]).dec();
+    /// A version that nobody has any more is not counted any more.
+    pub(crate) fn disconnected(&self, version: Version) {
+        let mut counts = self.connected.lock();
+        let Some(count) = counts.get_mut(&version) else { return };
+        *count -= 1;
+        if *count > 0 {
+            self.clients.with_label_values(&[label(version).as_str()]).set(*count);
+            return;
+        }
+        counts.remove(&version);
+        // It was counted, so it is there.
+        let _there = self.clients.remove_label_values(&[label(version).as_str()]);
     }
 
     pub(crate) fn pushed(&self, type_url: TypeUrl, bytes: usize) {
@@ -108,6 +127,15 @@ impl Metrics {
         // Writing to memory does not fail.
         let _written = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         out
+    }
+}
+
+/// Only what was understood of a version: what a proxy writes there may be anything.
+fn label(version: Version) -> String {
+    match version {
+        Version::NEWEST => "unknown".to_owned(),
+        Version { major, minor, patch: u32::MAX } => format!("{major}.{minor}"),
+        Version { major, minor, patch } => format!("{major}.{minor}.{patch}"),
     }
 }
 

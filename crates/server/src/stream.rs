@@ -1,9 +1,10 @@
 //! One xDS stream: a session, and what feeds it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::{Clock, Issue, Millis, Name, ObjectRef};
+use pilot_base::{Clock, Hash64, Issue, Millis, Name, ObjectRef};
 use pilot_envoy_api::envoy::config::core::v3::Node;
 use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use pilot_model::{Proxy, ProxyId};
@@ -24,6 +25,9 @@ pub(crate) struct Hub {
     pub(crate) bodies: SharedBodies,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Is everything there that proxies need?
+    pub(crate) serving: watch::Receiver<bool>,
+    pub(crate) max_age: Option<Duration>,
     /// Becomes true when the server is to end.
     pub(crate) ending: watch::Receiver<bool>,
 }
@@ -32,7 +36,13 @@ pub(crate) struct Hub {
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 
 /// No proxy asks for so many names, but somebody who wants to exhaust memory does.
-const MAX_NAMES: usize = 500_000;
+const MAX_NAMES_SIZE: usize = 64 << 20;
+
+/// More of an error text nobody reads.
+const MAX_ERROR: usize = 4 << 10;
+const MAX_REASON: usize = 1 << 10;
+/// So many of the resources that a proxy refuses are named.
+const NAMED: usize = 5;
 
 /// Types that Istio's agent and proxies may ask for and that have no content yet; asking is no mistake.
 const NOT_SERVED: [&str; 6] = [
@@ -72,7 +82,7 @@ impl Incoming for DiscoveryRequest {
         Request {
             type_url,
             nonce: self.response_nonce,
-            error: self.error_detail.map(|status| status.message),
+            error: self.error_detail.map(|status| cut(status.message, MAX_ERROR)),
             ask: Ask::Names { names: names(self.resource_names), returning },
         }
     }
@@ -94,7 +104,7 @@ impl Incoming for DeltaDiscoveryRequest {
         Request {
             type_url,
             nonce: self.response_nonce,
-            error: self.error_detail.map(|status| status.message),
+            error: self.error_detail.map(|status| cut(status.message, MAX_ERROR)),
             ask: Ask::Changes {
                 subscribe: names(self.resource_names_subscribe),
                 unsubscribe: names(self.resource_names_unsubscribe),
@@ -102,6 +112,15 @@ impl Incoming for DeltaDiscoveryRequest {
             },
         }
     }
+}
+
+/// The beginning of a text, up to a number of bytes.
+fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
 }
 
 /// Runs a stream to its end.
@@ -118,7 +137,7 @@ pub(crate) async fn serve<M: Incoming>(hub: Arc<Hub>, incoming: Streaming<M>, ou
 }
 
 async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Streaming<M>, out: Outgoing) -> Status {
-    if !hub.engine.is_ready() {
+    if !*hub.serving.borrow() {
         return Status::unavailable("server is not ready to serve discovery information");
     }
     let first = match tokio::time::timeout(FIRST_REQUEST, first_message(&mut incoming)).await {
@@ -136,7 +155,7 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Streaming<M>, o
     };
     let id = hub.engine.next_id();
     let guest = Guest { engine: hub.engine.clone(), id, metrics: Arc::clone(&hub.metrics), proxy };
-    guest.metrics.connected(&guest.proxy.version_text);
+    guest.metrics.connected(guest.proxy.version);
     let Some(Seat(seat)) = guest.engine.connect(id, Arc::clone(&guest.proxy)).await else {
         return Status::unavailable("the server is shutting down");
     };
@@ -144,8 +163,10 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Streaming<M>, o
     let feed = seat.borrow().clone();
     let manifests = Arc::clone(&feed.borrow());
     let session = Session::new(M::PROTOCOL, manifests, Pacing::default());
-    let status =
-        Stream { hub, guest, session, seat, feed, out, refused: Vec::new() }.run(first, incoming).await;
+    let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
+    let (reasons, told) = Default::default();
+    let stream = Stream { hub, guest, session, seat, feed, out, reasons, told, end_at };
+    let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
 }
@@ -171,7 +192,7 @@ struct Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.engine.disconnect(self.id);
-        self.metrics.disconnected(&self.proxy.version_text);
+        self.metrics.disconnected(self.proxy.version);
     }
 }
 
@@ -182,8 +203,12 @@ struct Stream {
     seat: watch::Receiver<Feed>,
     feed: Feed,
     out: Outgoing,
+    /// Why something of a type was last refused, while anything is.
+    reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
-    refused: Vec<Issue>,
+    told: Vec<Issue>,
+    /// When the client is asked to come anew.
+    end_at: Option<Millis>,
 }
 
 impl Stream {
@@ -192,8 +217,18 @@ impl Stream {
             return status;
         }
         loop {
-            self.send_what_is_due();
-            let wake = self.session.wake_at();
+            if self.send_what_is_due() {
+                // What was sent is handed to the connection before more is asked of the session: so a client that asks
+                // without reading is not worked for.
+                tokio::task::yield_now().await;
+            }
+            tokio::task::coop::consume_budget().await;
+            self.tell_refusals();
+            let now = self.hub.clock.now();
+            if self.end_at.is_some_and(|end| now >= end) {
+                return Status::unavailable("the connection is old: connect anew");
+            }
+            let wake = [self.session.wake_at(), self.end_at].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 message = incoming.message() => match message {
@@ -214,7 +249,7 @@ impl Stream {
                 }
                 // An audience whose last proxy has just been moved elsewhere ends before the move is seen.
                 Ok(()) = self.feed.changed() => self.update(),
-                () = until(wake, self.hub.clock.now()) => {}
+                () = until(wake, now) => {}
             }
         }
     }
@@ -229,12 +264,11 @@ impl Stream {
             return self.unknown(message.type_url());
         };
         self.session.request(message.into_request(type_url));
-        if self.session.names_asked() > MAX_NAMES {
-            return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} names were asked for")));
+        if self.session.names_size() > MAX_NAMES_SIZE {
+            return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));
         }
-        let events = self.session.take_events();
-        if !events.is_empty() {
-            self.note(events);
+        for event in self.session.take_events() {
+            self.note(event);
         }
         Ok(())
     }
@@ -249,47 +283,70 @@ impl Stream {
         Err(Status::invalid_argument(format!("unknown type URL {short:?}")))
     }
 
-    fn send_what_is_due(&mut self) {
+    /// Tells whether there was anything to send.
+    fn send_what_is_due(&mut self) -> bool {
         let protocol = self.session.protocol();
+        let mut sent = false;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             let tail = response.tail(protocol);
             let shared = self.hub.bodies.of(&response, protocol, response.len(protocol) - tail.len());
             self.hub.metrics.pushed(response.type_url, tail.len() + shared.len());
             self.out.send(&tail, shared);
+            sent = true;
+        }
+        sent
+    }
+
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Accepted(_) => {}
+            Event::Stale(type_url) => self.hub.metrics.stale(type_url),
+            Event::Refused { type_url, error, .. } => {
+                let (name, id) = (&self.guest.proxy.name, self.guest.id);
+                tracing::warn!(target: "ads", "{type_url}: ACK ERROR {name}-{id} {error}");
+                self.hub.metrics.refused(type_url);
+                self.reasons.insert(type_url, cut(error, MAX_REASON));
+            }
         }
     }
 
-    /// Counts what the client answered, and tells what it refuses where people look.
-    fn note(&mut self, events: Vec<Event>) {
-        let mut reason = String::new();
-        for event in events {
-            match event {
-                Event::Accepted(_) => {}
-                Event::Stale(type_url) => self.hub.metrics.stale(type_url),
-                Event::Refused { type_url, error, .. } => {
-                    self.hub.metrics.refused(type_url);
-                    tracing::warn!(target: "ads", "{type_url}: ACK ERROR {}-{} {error}", self.guest.proxy.name, self.guest.id);
-                    reason = error;
-                }
-            }
+    /// Tells what the client refuses where people look, when that has changed.
+    fn tell_refusals(&mut self) {
+        if self.reasons.is_empty() {
+            return;
         }
-        let object = || ObjectRef::new("Proxy", Name::empty(), self.guest.proxy.name.clone());
-        let known = |path: &str| self.refused.iter().find(|issue| issue.path == path).cloned();
-        let refused: Vec<Issue> = self
-            .session
-            .refused()
-            .map(|(type_url, name)| {
-                let path = format!("{type_url} {name}");
-                let issue =
-                    || Issue::error(object(), path.as_str(), format!("refused by the proxy: {reason}"));
-                known(&path).unwrap_or_else(issue)
-            })
-            .collect();
-        if refused != self.refused {
-            self.refused.clone_from(&refused);
-            self.guest.engine.refusals(self.guest.id, refused);
+        let mut by_type: BTreeMap<TypeUrl, Vec<&Name>> = BTreeMap::new();
+        for (type_url, name) in self.session.refused() {
+            by_type.entry(type_url).or_default().push(name);
+        }
+        let issues: Vec<Issue> = by_type.iter().map(|(t, names)| self.refusal(*t, names)).collect();
+        if issues != self.told {
+            self.told.clone_from(&issues);
+            self.guest.engine.refusals(self.guest.id, issues);
+        }
+        if by_type.is_empty() {
+            self.reasons.clear();
         }
     }
+
+    fn refusal(&self, type_url: TypeUrl, names: &[&Name]) -> Issue {
+        let object = ObjectRef::new("Proxy", Name::empty(), self.guest.proxy.name.clone());
+        let named: Vec<&str> = names.iter().take(NAMED).map(|name| name.as_str()).collect();
+        let more =
+            if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
+        let reason = self.reasons.get(&type_url).map_or("", String::as_str);
+        let message = format!("refuses {}{more} and keeps what it had: {reason}", named.join(", "));
+        Issue::error(object, type_url.short(), message)
+    }
+}
+
+/// Up to a tenth more, so that proxies that came together do not leave together. The connection itself is told to take no
+/// new streams when it is as old, so the stream stays a moment longer.
+fn with_jitter(age: Duration, id: ProxyId) -> Millis {
+    const AFTER: Millis = 500;
+    let age = Millis::try_from(age.as_millis()).unwrap_or(Millis::MAX);
+    let share = Hash64::of(&id.0.to_le_bytes()).0 % 100;
+    age.saturating_add(AFTER).saturating_add(age / 1000 * share)
 }
 
 async fn until(wake: Option<Millis>, now: Millis) {

@@ -1,12 +1,13 @@
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pilot_base::{Issue, Name, ObjectRef};
 use pilot_source::{Batch, Event, Running, Sink, Source};
 
 use crate::walk::{above, real_parent};
-use crate::watch::Watch;
+use crate::watch::{Interest, Watch, may_lead_on};
 
 /// The settings of the mesh in a file, which may appear, change and go.
 pub struct MeshFile {
@@ -19,41 +20,64 @@ pub struct MeshFile {
 
 impl MeshFile {
     pub fn open(path: impl Into<PathBuf>) -> notify::Result<Self> {
-        Ok(Self { path: path.into(), watch: Watch::new()?, told: None, troubled: false })
+        let path = path.into();
+        let names: BTreeSet<OsString> = path.iter().map(OsStr::to_owned).collect();
+        let own = path.file_name().map(OsStr::to_owned);
+        let is_read = move |touched: &Path| touched.file_name() == own.as_deref();
+        // Folders on the way there, and the links that Kubernetes swaps.
+        let leads_on = move |touched: &Path| {
+            touched.file_name().is_some_and(|n| names.contains(n)) || may_lead_on(touched)
+        };
+        let watch = Watch::new(Interest { is_read: Box::new(is_read), leads_on: Box::new(leads_on) })?;
+        Ok(Self { path, watch, told: None, troubled: false })
     }
 
     /// Reads the file if it says something new. A file that is gone leaves what it said.
     fn look(&mut self) -> Batch {
         // Followed before it is read, so that no change is missed; and where a link leads to, as Kubernetes mounts files.
-        let folders: BTreeSet<PathBuf> =
-            [above(&self.path), real_parent(&self.path)].into_iter().flatten().collect();
-        self.watch.follow(&folders);
-        let file = self.path.display().to_string();
+        let above = above(&self.path).map(|(folder, _)| folder);
+        let folders: BTreeSet<PathBuf> = [above, real_parent(&self.path)].into_iter().flatten().collect();
+        let unwatched = self
+            .watch
+            .follow(&folders)
+            .into_iter()
+            .map(|(folder, why)| self.issue(format!("{}: {why}", folder.display())));
+        let mut issues: Vec<Issue> = unwatched.collect();
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.note(None),
             Err(error) => {
-                let object = ObjectRef::new("MeshConfig", Name::empty(), file.as_str());
-                return self.note(Some(vec![Issue::error(object, "", error.to_string()).at(file)]));
+                self.told = None;
+                if error.kind() != io::ErrorKind::NotFound {
+                    issues.push(self.issue(error.to_string()));
+                }
+                return self.note(issues);
             }
         };
         if self.told.as_ref() == Some(&text) {
             return Batch::default();
         }
-        let read = pilot_config::read_mesh_config(&text, &file);
+        let read = pilot_config::read_mesh_config(&text, &self.path.display().to_string());
         self.told = Some(text);
         match read {
-            Ok((mesh, issues)) => {
-                let mut batch = self.note(Some(issues));
+            Ok((mesh, more)) => {
+                issues.extend(more);
+                let mut batch = self.note(issues);
                 batch.events.push(Event::Mesh(Box::new(mesh)));
                 batch
             }
-            Err(issue) => self.note(Some(vec![issue])),
+            Err(issue) => {
+                issues.push(issue);
+                self.note(issues)
+            }
         }
     }
 
-    fn note(&mut self, issues: Option<Vec<Issue>>) -> Batch {
-        let issues = issues.unwrap_or_default();
+    fn issue(&self, message: String) -> Issue {
+        let file = self.path.display().to_string();
+        Issue::error(ObjectRef::new("MeshConfig", Name::empty(), file.as_str()), "", message).at(file)
+    }
+
+    fn note(&mut self, issues: Vec<Issue>) -> Batch {
         let was_troubled = std::mem::replace(&mut self.troubled, !issues.is_empty());
         let mut batch = Batch::default();
         if was_troubled || self.troubled {
@@ -80,11 +104,13 @@ impl Source for MeshFile {
                 if !batch.is_empty() && sink.send(batch).await.is_err() {
                     return;
                 }
-                tokio::select! {
-                    _ = self.watch.next() => {}
+                let touched = tokio::select! {
+                    touched = self.watch.next() => touched,
                     () = sink.closed() => return,
-                }
-                batch = self.look();
+                };
+                // Only begun: its writer closes it in a moment.
+                let is_complete = touched.anything || !touched.files.is_empty();
+                batch = if is_complete { self.look() } else { Batch::default() };
             }
         })
     }

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pilot_base::{Issue, Name, ObjectRef};
 use pilot_config::ReadOptions;
@@ -8,8 +9,8 @@ use pilot_source::{Batch, Event, Running, Sink, Source};
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
 use crate::contents::{Contents, Look, Outcome};
-use crate::walk::{Stamp, Walk, above, walk};
-use crate::watch::{Touched, Watch};
+use crate::walk::{Stamp, Walk, above, is_hidden, is_ours, walk};
+use crate::watch::{Interest, Touched, Watch, may_lead_on};
 
 /// A folder that is followed.
 pub struct FileSource {
@@ -35,11 +36,22 @@ impl FileSource {
     /// Looks whether the folder is there; it is read when the source runs.
     pub fn open(root: impl Into<PathBuf>, options: ReadOptions) -> Result<Self, OpenError> {
         let root = root.into();
-        match std::fs::read_dir(&root) {
-            Ok(_) => Ok(Self { folder: Folder::new(root, options), watch: Watch::new()? }),
-            Err(error) => Err(OpenError::Folder { path: root, error }),
+        if let Err(error) = std::fs::read_dir(&root) {
+            return Err(OpenError::Folder { path: root, error });
         }
+        let watch = Watch::new(interest(&root))?;
+        Ok(Self { folder: Folder::new(root, options), watch })
     }
+}
+
+/// In the folder above, only what leads to the root matters.
+fn interest(root: &Path) -> Interest {
+    let above = above(root);
+    let leads_on = move |path: &Path| match &above {
+        Some((folder, name)) if path.parent() == Some(folder) => path.file_name() == Some(name),
+        _ => may_lead_on(path),
+    };
+    Interest { is_read: Box::new(|path| is_ours(path) && !is_hidden(path)), leads_on: Box::new(leads_on) }
 }
 
 impl Source for FileSource {
@@ -50,15 +62,11 @@ impl Source for FileSource {
     fn run(self: Box<Self>, sink: Sink) -> Running {
         let Self { mut folder, mut watch } = *self;
         Box::pin(async move {
-            let mut touched = Touched::Anything;
-            let mut is_first = true;
+            let mut touched = Touched::anything();
             loop {
                 // Reading files blocks, so it is done where that is allowed.
                 let work = tokio::task::spawn_blocking(move || {
-                    let mut batch = folder.look(&mut watch, touched);
-                    if is_first {
-                        batch.events = begin(batch.events);
-                    }
+                    let batch = folder.look(&mut watch, touched);
                     (folder, watch, batch)
                 });
                 let batch;
@@ -66,10 +74,10 @@ impl Source for FileSource {
                 if !batch.is_empty() && sink.send(batch).await.is_err() {
                     return;
                 }
-                is_first = false;
                 touched = tokio::select! {
                     touched = watch.next() => touched,
                     () = sink.closed() => return,
+                    () = tokio::time::sleep(SECOND_LOOK), if !folder.missing.is_empty() => Touched::default(),
                 };
             }
         })
@@ -92,105 +100,145 @@ struct Folder {
     /// The path that leads to each real folder of the tree.
     folders: BTreeMap<PathBuf, Option<PathBuf>>,
     contents: Contents,
-    lost: bool,
+    /// Files that somebody is writing; they are read when they are closed.
+    writing: BTreeSet<PathBuf>,
+    /// Files that were there and are not; they are believed to be gone at the second look.
+    missing: BTreeSet<PathBuf>,
+    /// Has everything been told once?
+    begun: bool,
+    /// Is there an issue about the folder itself?
+    troubled: bool,
 }
 
 impl Folder {
     fn new(root: PathBuf, options: ReadOptions) -> Self {
-        let (stamps, folders, contents) = Default::default();
-        Self { root, options, stamps, folders, contents, lost: false }
+        let (stamps, folders, contents, writing, missing) = Default::default();
+        Self { root, options, stamps, folders, contents, writing, missing, begun: false, troubled: false }
     }
 
     /// What changed since the last look, as far as `touched` says where to look.
     fn look(&mut self, watch: &mut Watch, touched: Touched) -> Batch {
-        match touched {
-            Touched::Files(paths) if !self.lost => match self.led_to(&paths) {
-                Some(paths) => self.look_at(paths),
-                None => self.look_everywhere(watch),
-            },
-            _ => self.look_everywhere(watch),
+        let Touched { files, begun, anything } = touched;
+        let (files, begun) = (self.led_to(files), self.led_to(begun));
+        match (files, begun) {
+            (Some(files), Some(begun)) if !anything && self.begun => {
+                self.writing.retain(|path| !files.contains(path));
+                self.writing.extend(begun);
+                self.look_at(&files)
+            }
+            // What is told of folders that links lead into is told by the stamps of the links.
+            (files, begun) => {
+                self.writing = begun.unwrap_or_default();
+                self.look_everywhere(watch, &files.unwrap_or_default())
+            }
         }
     }
 
     /// The paths in the tree that are meant by real ones; nothing if a link leads there.
-    fn led_to(&self, paths: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
-        let lead = |path: &PathBuf| {
+    fn led_to(&self, paths: BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
+        let lead = |path: PathBuf| {
             let folder = self.folders.get(path.parent()?)?.as_ref()?;
             Some(folder.join(path.file_name()?))
         };
-        paths.iter().map(lead).collect()
+        paths.into_iter().map(lead).collect()
     }
 
-    fn look_at(&mut self, paths: BTreeSet<PathBuf>) -> Batch {
+    /// Looks at files of which something was told, and again at those that were missing. They are read even if their
+    /// stamps are the same: two saves may happen within one tick of the kernel's clock.
+    fn look_at(&mut self, files: &BTreeSet<PathBuf>) -> Batch {
+        let again = std::mem::take(&mut self.missing);
         let mut changed = BTreeMap::new();
-        for path in paths {
-            let stamp = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file);
-            let stamp = stamp.map(|metadata| Stamp::of(&metadata));
-            if stamp.as_ref() != self.stamps.get(&path) {
-                changed.insert(path, stamp);
+        for path in files.iter().chain(&again) {
+            let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+            match found.map(|metadata| Stamp::of(&metadata)) {
+                Some(stamp) if !self.writing.contains(path) => _ = changed.insert(path.clone(), Some(stamp)),
+                Some(_) => {}
+                None => self.miss(path, &again, &mut changed),
             }
         }
         self.take_in(changed)
     }
 
-    fn look_everywhere(&mut self, watch: &mut Watch) -> Batch {
-        let mut found = match walk(&self.root) {
+    /// Editors and version control replace a file by removing it first, so one that is missing is looked for once more.
+    fn miss(
+        &mut self,
+        path: &Path,
+        missing_before: &BTreeSet<PathBuf>,
+        changed: &mut BTreeMap<PathBuf, Option<Stamp>>,
+    ) {
+        if missing_before.contains(path) {
+            changed.insert(path.to_owned(), None);
+        } else if self.stamps.contains_key(path) {
+            self.missing.insert(path.to_owned());
+        }
+    }
+
+    fn look_everywhere(&mut self, watch: &mut Watch, told: &BTreeSet<PathBuf>) -> Batch {
+        let mut found = match self.walk(watch) {
             Ok(found) => found,
-            Err(error) => return self.lose(watch, &error),
+            Err(error) => return self.lose(&error),
         };
-        // What happens in a folder before it is followed is found by looking once more.
-        let mut unwatched = Vec::new();
-        for _ in 0..MAX_LOOKS {
-            let (errors, added) = watch.follow(&self.followed(&found));
-            unwatched = errors;
-            match walk(&self.root) {
-                Ok(again) => found = again,
-                Err(error) => return self.lose(watch, &error),
-            }
-            if !added {
-                break;
+        let again = std::mem::take(&mut self.missing);
+        let mut changed: BTreeMap<PathBuf, Option<Stamp>> = BTreeMap::new();
+        let gone: Vec<PathBuf> =
+            self.stamps.keys().filter(|path| found.surely_lacks(path)).cloned().collect();
+        for path in &gone {
+            self.miss(path, &again, &mut changed);
+        }
+        for (path, stamp) in &found.files {
+            let differs = told.contains(path) || self.stamps.get(path) != Some(stamp);
+            if differs && !self.writing.contains(path) {
+                changed.insert(path.clone(), Some(*stamp));
             }
         }
-        let mut changed: BTreeMap<PathBuf, Option<Stamp>> = BTreeMap::new();
-        let gone = self.stamps.keys().filter(|path| !found.files.contains_key(*path));
-        changed.extend(gone.map(|path| (path.clone(), None)));
-        let new = found.files.iter().filter(|(path, stamp)| self.stamps.get(*path) != Some(stamp));
-        changed.extend(new.map(|(path, stamp)| (path.clone(), Some(*stamp))));
-        self.folders = found.folders;
+        self.folders = std::mem::take(&mut found.folders);
         let mut batch = self.take_in(changed);
-        self.note_folder(found.errors.into_iter().chain(unwatched), &mut batch);
+        self.note_folder(found.errors, &mut batch);
+        if !std::mem::replace(&mut self.begun, true) {
+            batch.events = begin(batch.events);
+        }
         batch
     }
 
-    /// The folders of the tree, and the one above, which tells when the tree itself is moved or swapped.
-    fn followed(&self, found: &Walk) -> BTreeSet<PathBuf> {
-        found.folders.keys().cloned().chain(above(&self.root)).collect()
+    /// Finds everything, with every folder followed before it is looked at.
+    fn walk(&self, watch: &mut Watch) -> io::Result<Walk> {
+        let mut unwatched = Vec::new();
+        let mut followed: Option<BTreeSet<PathBuf>> = None;
+        for _ in 0..MAX_LOOKS {
+            let found = walk(&self.root);
+            let folders = found.as_ref().ok().into_iter().flat_map(|found| found.folders.keys().cloned());
+            let folders: BTreeSet<PathBuf> =
+                folders.chain(above(&self.root).map(|(folder, _)| folder)).collect();
+            if followed.as_ref() == Some(&folders) {
+                return found.map(|mut found| {
+                    found.errors.append(&mut unwatched);
+                    found
+                });
+            }
+            unwatched = watch.follow(&folders);
+            followed = Some(folders);
+        }
+        // Folders that keep changing while they are looked at tell of it.
+        walk(&self.root)
     }
 
     /// The folder cannot be read at the moment: all it said still counts.
-    fn lose(&mut self, watch: &mut Watch, error: &io::Error) -> Batch {
-        self.lost = true;
-        watch.forget_all();
-        watch.follow(&above(&self.root).into_iter().collect());
+    fn lose(&mut self, error: &io::Error) -> Batch {
+        self.troubled = true;
         let message = format!("cannot be read: {error}; what it said before still counts");
-        Batch { events: Vec::new(), issues: vec![(self.place(), vec![self.issue(&self.root, message)])] }
+        Batch { events: Vec::new(), issues: vec![(self.place(), vec![issue(&self.root, message)])] }
     }
 
-    fn note_folder(&mut self, errors: impl Iterator<Item = (PathBuf, String)>, batch: &mut Batch) {
-        let issues: Vec<Issue> = errors.map(|(path, message)| self.issue(&path, message)).collect();
-        if self.lost || !issues.is_empty() {
+    fn note_folder(&mut self, errors: Vec<(PathBuf, String)>, batch: &mut Batch) {
+        let issues: Vec<Issue> = errors.into_iter().map(|(path, message)| issue(&path, message)).collect();
+        let was_troubled = std::mem::replace(&mut self.troubled, !issues.is_empty());
+        if was_troubled || self.troubled {
             batch.issues.push((self.place(), issues));
         }
-        self.lost = false;
     }
 
     fn place(&self) -> Name {
         Name::from(self.root.display().to_string())
-    }
-
-    fn issue(&self, path: &Path, message: String) -> Issue {
-        let object = ObjectRef::new("Folder", Name::empty(), path.display().to_string());
-        Issue::error(object, "", message)
     }
 
     /// Reads what changed, and what has to be read again because of that.
@@ -214,7 +262,7 @@ impl Folder {
         while !reading.is_empty() {
             let options = &self.options;
             let looks: Vec<(PathBuf, Look)> =
-                reading.into_par_iter().map(|path| (path.clone(), read(&path, options))).collect();
+                reading.into_par_iter().map(|path| (path.clone(), guarded(&path, options))).collect();
             for (path, look) in looks {
                 self.contents.apply(&path, look, &mut outcome);
             }
@@ -224,8 +272,24 @@ impl Folder {
     }
 }
 
-/// Folders that keep changing while they are looked at are looked at again when the watch tells.
-const MAX_LOOKS: usize = 3;
+fn issue(path: &Path, message: String) -> Issue {
+    Issue::error(ObjectRef::new("Folder", Name::empty(), path.display().to_string()), "", message)
+}
+
+const MAX_LOOKS: usize = 4;
+
+/// Longer than it takes to put a file in the place of another.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
+
+/// A text that makes the reader panic is an issue like any other.
+fn guarded(path: &Path, options: &ReadOptions) -> Look {
+    std::panic::catch_unwind(|| read(path, options)).unwrap_or_else(|_| {
+        let object = ObjectRef::new("File", Name::empty(), path.display().to_string());
+        let message =
+            "reading it failed, so what it said before still counts (a bug in Pilot, please report it)";
+        Look::Unreadable(Issue::error(object, "", message))
+    })
+}
 
 fn read(path: &Path, options: &ReadOptions) -> Look {
     let name = path.display().to_string();

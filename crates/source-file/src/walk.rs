@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -31,8 +32,15 @@ pub(crate) struct Walk {
     /// Every folder in which a change may matter, by its real path: those of the tree, with the path that leads there, and
     /// those that links lead into.
     pub(crate) folders: BTreeMap<PathBuf, Option<PathBuf>>,
-    /// What could not be looked at.
+    /// What could not be looked at. What is below may be there or not.
     pub(crate) errors: Vec<(PathBuf, String)>,
+}
+
+impl Walk {
+    /// Is a file that was not found surely not there?
+    pub(crate) fn surely_lacks(&self, path: &Path) -> bool {
+        !self.files.contains_key(path) && !self.errors.iter().any(|(unseen, _)| path.starts_with(unseen))
+    }
 }
 
 /// Deeper trees are a mistake, or a loop of links.
@@ -70,13 +78,16 @@ fn enter(folder: &Path, depth: usize, seen: &mut BTreeSet<PathBuf>, walk: &mut W
         let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => enter(&path, depth + 1, seen, walk),
-            Ok(metadata) if is_ours(&path) => {
+            Ok(metadata) if metadata.is_file() && is_ours(&path) => {
                 if is_link && let Some(parent) = real_parent(&path) {
                     walk.folders.entry(parent).or_default();
                 }
                 walk.files.insert(path, Stamp::of(&metadata));
             }
             // Gone between listing and looking, or a link that leads nowhere: what leads there tells when it changes.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                walk.errors.push((path, error.to_string()));
+            }
             Ok(_) | Err(_) => {}
         }
     }
@@ -86,11 +97,16 @@ pub(crate) fn real_parent(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()?.parent().map(Path::to_owned)
 }
 
-/// The folder that holds the name of a path, if it exists.
-pub(crate) fn above(path: &Path) -> Option<PathBuf> {
-    match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new(".").canonicalize().ok(),
-        parent => parent?.canonicalize().ok(),
+/// The folder that holds the name of a path, or the closest one above that exists, with the name in it that leads on.
+pub(crate) fn above(path: &Path) -> Option<(PathBuf, OsString)> {
+    let absolute = std::path::absolute(path).ok()?;
+    let mut at = absolute.as_path();
+    loop {
+        let parent = at.parent()?;
+        if let Ok(real) = parent.canonicalize() {
+            return Some((real, at.file_name()?.to_owned()));
+        }
+        at = parent;
     }
 }
 

@@ -6,26 +6,48 @@ use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use crate::walk::{is_hidden, is_ours};
+use crate::walk::is_hidden;
 
 /// What may have changed since the last look.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Touched {
-    Files(BTreeSet<PathBuf>),
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Touched {
+    /// Files that are complete and may say something new, or are gone.
+    pub(crate) files: BTreeSet<PathBuf>,
+    /// Files that somebody has begun to write and not closed yet.
+    pub(crate) begun: BTreeSet<PathBuf>,
     /// A folder, a link, or more than the kernel could remember.
-    Anything,
+    pub(crate) anything: bool,
 }
 
 impl Touched {
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Files(mut files), Self::Files(others)) => {
-                files.extend(others);
-                Self::Files(files)
-            }
-            _ => Self::Anything,
-        }
+    pub(crate) fn anything() -> Self {
+        Self { anything: true, ..Self::default() }
     }
+
+    fn file(path: &Path) -> Self {
+        Self { files: BTreeSet::from([path.to_owned()]), ..Self::default() }
+    }
+
+    fn begun(path: &Path) -> Self {
+        Self { begun: BTreeSet::from([path.to_owned()]), ..Self::default() }
+    }
+
+    /// What happened later counts: a file that was closed and is being written again is not complete.
+    fn then(&mut self, later: Self) {
+        self.begun.retain(|path| !later.files.contains(path));
+        self.files.retain(|path| !later.begun.contains(path));
+        self.files.extend(later.files);
+        self.begun.extend(later.begun);
+        self.anything |= later.anything;
+    }
+}
+
+/// Which names matter.
+pub(crate) struct Interest {
+    /// Is it a file that is read?
+    pub(crate) is_read: Box<dyn Fn(&Path) -> bool + Send>,
+    /// Can a name that came or went lead to files that are read?
+    pub(crate) leads_on: Box<dyn Fn(&Path) -> bool + Send>,
 }
 
 /// Follows folders, each by itself: the kernel tells what happens, nobody asks.
@@ -36,11 +58,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new() -> notify::Result<Self> {
+    pub(crate) fn new(interest: Interest) -> notify::Result<Self> {
         let (sender, touched) = mpsc::unbounded_channel();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            let touched = event.map_or(Some(Touched::Anything), |event| meaning(&event));
-            if let Some(touched) = touched {
+            let found = event.map_or_else(|_| vec![Touched::anything()], |event| interest.meaning(&event));
+            for touched in found {
                 // Nobody listens any more only while the watch is being dropped.
                 let _closed = sender.send(touched);
             }
@@ -48,40 +70,31 @@ impl Watch {
         Ok(Self { watcher, watched: BTreeSet::new(), touched })
     }
 
-    /// Follows exactly these folders. Answers with those that could not be followed, and whether any was added: what
-    /// happened in it before is unknown.
-    pub(crate) fn follow(&mut self, folders: &BTreeSet<PathBuf>) -> (Vec<(PathBuf, String)>, bool) {
-        let old: Vec<PathBuf> = self.watched.difference(folders).cloned().collect();
-        for folder in old {
+    /// Follows exactly these folders. Answers with those that could not be followed. What happened in one before it was
+    /// followed is unknown, so look at them afterwards.
+    pub(crate) fn follow(&mut self, folders: &BTreeSet<PathBuf>) -> Vec<(PathBuf, String)> {
+        for folder in self.watched.difference(folders) {
             // A folder that is gone is no longer watched anyway.
-            let _gone = self.watcher.unwatch(&folder);
-            self.watched.remove(&folder);
+            let _gone = self.watcher.unwatch(folder);
         }
-        let new: Vec<PathBuf> = folders.difference(&self.watched).cloned().collect();
+        self.watched.clear();
         let mut errors = Vec::new();
-        let mut added = false;
-        for folder in new {
-            match self.watcher.watch(&folder, RecursiveMode::NonRecursive) {
-                Ok(()) => {
-                    added = true;
-                    self.watched.insert(folder);
-                }
-                Err(error) => errors.push((folder, explain(&error))),
+        for folder in folders {
+            // Also those that were followed before: a folder may be another one under an old name, and the kernel follows
+            // the folder, not the name. Following twice is following once.
+            match self.watcher.watch(folder, RecursiveMode::NonRecursive) {
+                Ok(()) => _ = self.watched.insert(folder.clone()),
+                Err(error) => errors.push((folder.clone(), explain(&error))),
             }
         }
-        (errors, added)
-    }
-
-    /// Forgets a folder that went away, so that it is followed anew should it come back under its old name.
-    pub(crate) fn forget_all(&mut self) {
-        self.follow(&BTreeSet::new());
+        errors
     }
 
     /// Waits for something to happen, then takes all that has happened by then.
     pub(crate) async fn next(&mut self) -> Touched {
         let Some(mut touched) = self.touched.recv().await else { return std::future::pending().await };
         while let Ok(more) = self.touched.try_recv() {
-            touched = touched.and(more);
+            touched.then(more);
         }
         touched
     }
@@ -89,53 +102,85 @@ impl Watch {
 
 fn explain(error: &notify::Error) -> String {
     match error.kind {
-        notify::ErrorKind::MaxFilesWatch => "changes here go unnoticed: the kernel's limit of watches is reached; raise fs.inotify.max_user_watches".to_owned(),
+        notify::ErrorKind::MaxFilesWatch => {
+            "changes here go unnoticed: the kernel's limit of watches is reached; raise fs.inotify.max_user_watches"
+                .to_owned()
+        }
         _ => format!("changes here go unnoticed: {error}"),
     }
 }
 
-/// A file counts as changed when its writer closes it: before, it may be half written.
-fn meaning(event: &notify::Event) -> Option<Touched> {
-    if event.need_rescan() {
-        return Some(Touched::Anything);
+impl Interest {
+    /// A file counts as changed when its writer closes it: before, it may be half written.
+    fn meaning(&self, event: &notify::Event) -> Vec<Touched> {
+        if event.need_rescan() {
+            return vec![Touched::anything()];
+        }
+        let read = || event.paths.iter().filter(|path| (self.is_read)(path));
+        match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+                read().map(|path| Touched::file(path)).collect()
+            }
+            EventKind::Create(CreateKind::File) => {
+                event.paths.iter().filter_map(|path| self.created(path)).collect()
+            }
+            EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(_)) | EventKind::Remove(_) => {
+                event.paths.iter().filter_map(|path| self.came_or_went(path)).collect()
+            }
+            EventKind::Modify(ModifyKind::Metadata(_)) => {
+                event.paths.iter().filter_map(|path| self.came_or_went(path)).collect()
+            }
+            EventKind::Any | EventKind::Other => vec![Touched::anything()],
+            EventKind::Modify(_) if cfg!(target_os = "linux") => {
+                read().map(|path| Touched::begun(path)).collect()
+            }
+            EventKind::Modify(_) => read().map(|path| Touched::file(path)).collect(),
+            EventKind::Access(_) => Vec::new(),
+        }
     }
-    let paths = event.paths.iter().map(PathBuf::as_path);
-    match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write))
-        | EventKind::Modify(ModifyKind::Metadata(_)) => files(paths.filter(|path| is_file(path))),
-        EventKind::Create(CreateKind::File) => all(paths.filter(|path| is_complete(path))),
-        EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(_)) | EventKind::Remove(_) => all(paths),
-        EventKind::Any | EventKind::Other => Some(Touched::Anything),
-        EventKind::Modify(_) if cfg!(target_os = "linux") => None,
-        EventKind::Modify(_) => files(paths.filter(|path| is_file(path))),
-        EventKind::Access(_) => None,
+
+    /// A link is there as a whole the moment it is there at all, and may lead into folders that nobody follows yet. What
+    /// is created to be written is told again when it is closed.
+    fn created(&self, path: &Path) -> Option<Touched> {
+        let metadata = std::fs::symlink_metadata(path).ok()?;
+        if metadata.file_type().is_symlink() {
+            return ((self.is_read)(path) || (self.leads_on)(path)).then(Touched::anything);
+        }
+        let is_read = (self.is_read)(path);
+        is_read.then(|| if metadata.nlink() > 1 { Touched::file(path) } else { Touched::begun(path) })
+    }
+
+    fn came_or_went(&self, path: &Path) -> Option<Touched> {
+        let is_link = || std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_symlink());
+        match (self.is_read)(path) {
+            true if is_link() => Some(Touched::anything()),
+            true => Some(Touched::file(path)),
+            false => (self.leads_on)(path).then(Touched::anything),
+        }
     }
 }
 
-/// Names that came or went: of files, or of something that leads to files.
-fn all<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<Touched> {
-    let (ours, others): (Vec<_>, Vec<_>) = paths.partition(|path| is_file(path));
-    let leads_on =
-        |path: &&Path| if is_hidden(path) { is_swap(path) } else { path.is_dir() || !path.exists() };
-    if others.iter().any(leads_on) { Some(Touched::Anything) } else { files(ours.into_iter()) }
+/// Kubernetes changes all files of a mounted ConfigMap at once by swapping a link with such a name. Other hidden names do
+/// not matter; others that are folders, or were perhaps, do.
+pub(crate) fn may_lead_on(path: &Path) -> bool {
+    if is_hidden(path) {
+        return path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
+    }
+    path.is_dir() || !path.exists()
 }
 
-/// Kubernetes changes all files of a mounted ConfigMap at once by swapping a link with such a name.
-fn is_swap(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."))
-}
+#[cfg(test)]
+mod tests {
+    use super::Touched;
+    use std::path::Path;
 
-fn is_file(path: &Path) -> bool {
-    is_ours(path) && !is_hidden(path)
-}
-
-/// Was it there as a whole the moment it was there at all? Links are; what is created to be written is told again when it
-/// is closed.
-fn is_complete(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_symlink() || m.nlink() > 1)
-}
-
-fn files<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<Touched> {
-    let paths: BTreeSet<PathBuf> = paths.map(Path::to_owned).collect();
-    if paths.is_empty() { None } else { Some(Touched::Files(paths)) }
+    #[test]
+    fn what_happens_later_counts() {
+        let path = Path::new("a.yaml");
+        let mut touched = Touched::begun(path);
+        touched.then(Touched::file(path));
+        assert_eq!(touched, Touched::file(path));
+        touched.then(Touched::begun(path));
+        assert_eq!(touched, Touched::begun(path));
+    }
 }

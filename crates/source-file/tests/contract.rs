@@ -151,6 +151,72 @@ async fn of_two_files_that_say_the_same_the_last_counts() {
     follower.until("none", |mirror| is(mirror, &[])).await;
 }
 
+/// Editors and version control remove a file before they write it anew.
+#[tokio::test]
+async fn a_file_that_is_replaced_is_never_gone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (file, backup) = (scratch.path().join("a.yaml"), scratch.path().join("a.yaml~"));
+    fs::write(&file, entry("a", 80)).unwrap();
+    let mut follower = follow(scratch.path());
+    follower.until("the first version", |mirror| is(mirror, &[("a", 80)])).await;
+    for port in 81..91 {
+        fs::rename(&file, &backup).unwrap();
+        fs::write(&file, entry("a", port)).unwrap();
+        fs::remove_file(&backup).unwrap();
+        follower
+            .until("the next version", |mirror| {
+                assert_eq!(ports(mirror).len(), 1, "it is there at every moment");
+                is(mirror, &[("a", port)])
+            })
+            .await;
+    }
+    fs::remove_file(&file).unwrap();
+    follower.until("that it is gone", |mirror| is(mirror, &[])).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_replaced_is_followed_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (folder, new) = (scratch.path().join("mesh/sub"), scratch.path().join("new"));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("a.yaml"), entry("a", 80)).unwrap();
+    let mut follower = follow(&scratch.path().join("mesh"));
+    follower.until("the first version", |mirror| is(mirror, &[("a", 80)])).await;
+    for round in 0..5 {
+        fs::create_dir(&new).unwrap();
+        fs::write(new.join("a.yaml"), entry("a", 81 + round)).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        fs::rename(&new, &folder).unwrap();
+        follower.until("the new folder", |mirror| is(mirror, &[("a", 81 + round)])).await;
+        fs::write(folder.join("a.yaml"), entry("a", 91 + round)).unwrap();
+        follower.until("a change in the new folder", |mirror| is(mirror, &[("a", 91 + round)])).await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_for_a_while_is_kept() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("sub");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a.yaml"), entry("a", 80)).unwrap();
+    let mut follower = follow(scratch.path());
+    follower.until("the file", |mirror| is(mirror, &[("a", 80)])).await;
+    let allow = |mode: u32| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o000);
+    fs::write(scratch.path().join("b.yaml"), entry("b", 80)).unwrap();
+    // Who may do everything reads it all the same.
+    let unreadable = fs::read_dir(&folder).is_err();
+    follower.until("the other file", |mirror| is(mirror, &[("a", 80), ("b", 80)])).await;
+    allow(0o755);
+    fs::create_dir(scratch.path().join("c")).unwrap();
+    fs::write(scratch.path().join("c/c.yaml"), entry("c", 80)).unwrap();
+    follower
+        .until("all", |mirror| is(mirror, &[("a", 80), ("b", 80), ("c", 80)]) && mirror.issues.is_empty())
+        .await;
+    println!("the folder was {}", if unreadable { "unreadable" } else { "readable all the time" });
+}
+
 /// Kubernetes mounts a ConfigMap as links through a hidden link that it swaps.
 #[tokio::test]
 async fn a_swapped_link_changes_all_files_at_once() {
@@ -180,7 +246,8 @@ async fn a_swapped_link_changes_all_files_at_once() {
 async fn mesh_settings_follow_their_file() {
     use pilot_source::{Batch, Event};
     let scratch = tempfile::tempdir().unwrap();
-    let path = scratch.path().join("mesh.yaml");
+    // Istio's default name has no ending, and the folder may come later.
+    let path = scratch.path().join("etc/config/mesh");
     let (sink, mut batches) = tokio::sync::mpsc::channel(8);
     let mut running = tokio::task::JoinSet::new();
     running.spawn(Box::new(MeshFile::open(&path).unwrap()).run(sink));
@@ -193,6 +260,7 @@ async fn mesh_settings_follow_their_file() {
     let first = batches.recv().await.unwrap();
     assert_eq!(root(&first).as_deref(), Some("istio-system"));
     assert_eq!(first.events.last(), Some(&Event::InitDone));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "rootNamespace: mesh").unwrap();
     assert_eq!(root(&batches.recv().await.unwrap()).as_deref(), Some("mesh"));
     fs::write(&path, "rootNamespace: [").unwrap();

@@ -298,7 +298,7 @@ async fn streams_that_leave_leave_nothing_behind() {
     let all_gone = || async {
         http_call::get(monitoring, "/metrics")
             .await
-            .is_ok_and(|(_, text)| text.contains("pilot_xds{version=\"\"} 0"))
+            .is_ok_and(|(_, text)| text.contains("pilot_xds_pushes") && !text.contains("pilot_xds{"))
     };
     server.process.until("every stream is gone", all_gone).await.unwrap();
 }

@@ -133,9 +133,9 @@ impl Session {
         watched.flat_map(|(type_url, watch)| watch.refused().map(move |name| (type_url, name)))
     }
 
-    /// How many names the client asked for one by one.
-    pub fn names_asked(&self) -> usize {
-        self.watches.iter().flatten().map(Watch::names_asked).sum()
+    /// How much memory the names take that the client asked for one by one, about.
+    pub fn names_size(&self) -> usize {
+        self.watches.iter().flatten().map(Watch::names_size).sum()
     }
 
     /// Has everything that was asked for and exists been accepted?
@@ -271,6 +271,11 @@ impl Session {
             _ if wholly => {
                 *past = Some(vec![moment]);
                 self.moved = true;
+            }
+            // Only the clusters of a past moment are ever asked for.
+            Some(past) if past.last().is_some_and(|last| same_clusters(last, &moment)) => {
+                past.pop();
+                past.push(moment);
             }
             Some(past) => past.push(moment),
             None => (),
@@ -447,6 +452,10 @@ impl Session {
         let in_past = |t: TypeUrl| self.past[t.index()].as_ref().is_none_or(|past| past.iter().any(has));
         self.up.as_ref().is_none_or(has) || in_past(TypeUrl::Listener) || in_past(TypeUrl::Route)
     }
+}
+
+fn same_clusters(one: &Manifests, other: &Manifests) -> bool {
+    one.of(TypeUrl::Cluster).same(other.of(TypeUrl::Cluster))
 }
 
 /// Which names of a type may leave, and what stands in for those that may not.

@@ -27,6 +27,8 @@ pub(crate) struct Watch {
     introduced: bool,
     wildcard: bool,
     names: FastSet<Name>,
+    /// Bytes of those names, and what each takes besides.
+    names_size: usize,
     base: Manifest,
     except: Exceptions,
     /// Names that must be sent whatever the client is believed to hold: newly asked for, to be repeated, or part of a
@@ -43,6 +45,11 @@ pub(crate) struct Watch {
     pub(crate) last_sent: Option<Millis>,
     /// What the client still holds only because it may not go yet, and since when.
     overstaying: BTreeMap<Name, Millis>,
+}
+
+fn size_of_name(name: &Name) -> usize {
+    const BESIDES: usize = 64;
+    name.len() + BESIDES
 }
 
 /// A response that was sent and not yet answered.
@@ -114,6 +121,7 @@ impl Watch {
             introduced: false,
             wildcard: false,
             names: FastSet::default(),
+            names_size: 0,
             base: Manifest::default(),
             except: Exceptions::new(),
             unsure: BTreeSet::new(),
@@ -190,8 +198,8 @@ impl Watch {
         self.refused.keys()
     }
 
-    pub(crate) fn names_asked(&self) -> usize {
-        self.names.len()
+    pub(crate) fn names_size(&self) -> usize {
+        self.names_size
     }
 
     /// The client's whole list of names. Tells whether it still wants anything.
@@ -274,11 +282,16 @@ impl Watch {
 
     fn subscribe(&mut self, name: Name) {
         self.unsure.insert(name.clone());
-        self.names.insert(name);
+        let size = size_of_name(&name);
+        if self.names.insert(name) {
+            self.names_size += size;
+        }
     }
 
     fn unsubscribe(&mut self, name: &Name) {
-        self.names.remove(name);
+        if self.names.remove(name) {
+            self.names_size -= size_of_name(name);
+        }
         if !self.wildcard {
             self.unsure.remove(name);
             self.except.remove(name);

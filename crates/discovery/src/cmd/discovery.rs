@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use pilot_base::Clock;
 use pilot_cli::Env;
-use pilot_server::{Engine, EngineHandle, GrpcServer, HttpServer, Metrics, Pages, SystemClock, serve_http};
+use pilot_server::{
+    Engine, EngineHandle, GrpcServer, HttpServer, Metrics, Pages, Protocols, Routes, SystemClock, serve_http,
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::args::{DiscoveryArgs, Settings};
+use crate::args::{Addresses, DiscoveryArgs, Settings};
 use crate::cmd::version::BUILD;
 use crate::sources;
 
@@ -28,58 +30,85 @@ pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
-    let sources = sources::open(&args)?;
+    let env = Env::of_process();
+    let sources = sources::open(&args, &env)?;
     warn_about_tls(&args);
-    let Settings { mesh, grpc, addresses, shutdown } = args.settings(&Env::of_process());
+    let Settings { mesh, grpc, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let metrics = Arc::new(Metrics::new(BUILD.version)?);
     let engine = Engine::start(mesh, sources.len(), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
-    let grpc = GrpcServer::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), grpc);
-    let routes = grpc.routes().context("reflection")?;
-
     let (serving, is_serving) = watch::channel(false);
+    let grpc =
+        GrpcServer::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), is_serving.clone(), grpc);
+    let routes = grpc.routes().context("reflection")?;
     let pages = Pages { engine: handle.clone(), metrics, clock, build: BUILD, serving: is_serving };
-    let mut tasks = JoinSet::new();
-    let mut router = if addresses.monitoring.is_empty() { pages.clone().all() } else { pages.clone().main() };
-    if addresses.grpc.is_empty() {
-        router = router.merge(routes.clone().into_axum_router());
-    }
-    let http = HttpServer { listener: listen(&addresses.http, "httpAddr").await?, router };
-    tasks.spawn(serve_http(http, ends.stopped()));
-    if !addresses.monitoring.is_empty() {
-        let listener = listen(&addresses.monitoring, "monitoringAddr").await?;
-        tasks.spawn(serve_http(HttpServer { listener, router: pages.monitoring() }, ends.stopped()));
-    }
+    let shared_routes = addresses.grpc.is_empty().then(|| routes.clone());
+    let mut servers = serve_pages(pages, shared_routes, &addresses, &ends).await?;
 
+    let mut following = JoinSet::new();
     for (shard, source) in (0..).zip(sources) {
-        handle.run(source, shard, &mut tasks);
+        handle.run(source, shard, &mut following);
     }
     if !sources_told(&handle, &mut ends).await {
         return Ok(());
     }
-    let mut streams = JoinSet::new();
     if addresses.grpc.is_empty() {
         let stopped = ends.stopped();
-        streams.spawn(async {
+        servers.spawn(async {
             grpc.attend(stopped).await;
             Ok(())
         });
     } else {
         let listener = listen(&addresses.grpc, "grpcAddr").await?;
-        streams.spawn(grpc.serve(listener, routes, ends.stopped()));
+        servers.spawn(grpc.serve(listener, routes, ends.stopped()));
     }
     tracing::info!("serving xDS on {} and readiness on {}", addresses.grpc, addresses.http);
     serving.send_replace(true);
-    ends.signalled().await;
+    // Whatever ends by itself is needed: better no server than one that says it is ready and is not.
+    let why = tokio::select! {
+        () = ends.signalled() => Ok(()),
+        () = handle.gone() => Err(anyhow!("the engine has ended by itself")),
+        Some(_) = following.join_next() => Err(anyhow!("a source has ended by itself")),
+        Some(_) = servers.join_next() => Err(anyhow!("a server has ended by itself")),
+    };
     tracing::info!("stopping");
     serving.send_replace(false);
     ends.stop();
-    let result = ended(streams, shutdown).await;
-    tasks.shutdown().await;
+    let ended = ended(servers, shutdown).await;
+    following.shutdown().await;
     engine.stop();
-    result
+    why.and(ended)
+}
+
+type Servers = JoinSet<Result<(), pilot_server::TransportError>>;
+
+/// Everything but xDS; and that too, where it has no address of its own.
+async fn serve_pages(
+    pages: Pages,
+    routes: Option<Routes>,
+    addresses: &Addresses,
+    ends: &Ends,
+) -> anyhow::Result<Servers> {
+    let mut servers = JoinSet::new();
+    let mut start = |listener, router, protocols| {
+        let serving = serve_http(HttpServer { listener, router, protocols }, ends.stopped());
+        servers.spawn(async {
+            serving.await;
+            Ok(())
+        });
+    };
+    let mut router = if addresses.monitoring.is_empty() { pages.clone().all() } else { pages.clone().main() };
+    let protocols = if routes.is_some() { Protocols::Http1And2 } else { Protocols::Http1 };
+    if let Some(routes) = routes {
+        router = router.merge(routes.into_axum_router().reset_fallback());
+    }
+    start(listen(&addresses.http, "httpAddr").await?, router, protocols);
+    if !addresses.monitoring.is_empty() {
+        start(listen(&addresses.monitoring, "monitoringAddr").await?, pages.monitoring(), Protocols::Http1);
+    }
+    Ok(servers)
 }
 
 fn warn_about_tls(args: &DiscoveryArgs) {
@@ -102,13 +131,10 @@ async fn sources_told(handle: &EngineHandle, ends: &mut Ends) -> bool {
     }
 }
 
-async fn ended(
-    mut streams: JoinSet<Result<(), pilot_server::TransportError>>,
-    patience: Duration,
-) -> anyhow::Result<()> {
+async fn ended(mut servers: Servers, patience: Duration) -> anyhow::Result<()> {
     let all = async {
-        while let Some(result) = streams.join_next().await {
-            result.context("the xDS server")?.context("the xDS server")?;
+        while let Some(result) = servers.join_next().await {
+            result.context("a server")?.context("a server")?;
         }
         anyhow::Ok(())
     };
@@ -118,10 +144,18 @@ async fn ended(
     })
 }
 
-/// `:8080` means every address of this machine.
+/// `:8080` means every address of this machine, of both families where it has both.
 async fn listen(address: &str, flag: &str) -> anyhow::Result<TcpListener> {
-    let full = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
-    TcpListener::bind(&full).await.with_context(|| format!("--{flag} {address}: cannot listen there"))
+    let bound = match address.strip_prefix(':') {
+        None => TcpListener::bind(address).await,
+        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+            Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+                TcpListener::bind(format!("0.0.0.0:{port}")).await
+            }
+            bound => bound,
+        },
+    };
+    bound.with_context(|| format!("--{flag} {address}: cannot listen there"))
 }
 
 /// The signals that end the program, and who is to be told.
