@@ -12,9 +12,9 @@ use pilot_cli::{Lenience, without_unknown};
 
 use crate::args::{Cli, Cmd};
 
-// Measured beside the system's allocator and jemalloc: see docs/performance.md.
+// Measured beside the system's allocator and mimalloc: see docs/performance.md.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     // A chart may be newer or older than this binary.

@@ -109,7 +109,8 @@ impl Source for MeshFile {
                     () = sink.closed() => return,
                 };
                 // Only begun: its writer closes it in a moment.
-                let is_complete = touched.anything || !touched.files.is_empty();
+                let is_complete =
+                    touched.anything || !touched.files.is_empty() || !touched.vanished.is_empty();
                 batch = if is_complete { self.look() } else { Batch::default() };
             }
         })

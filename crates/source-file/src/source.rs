@@ -118,7 +118,8 @@ impl Folder {
 
     /// What changed since the last look, as far as `touched` says where to look.
     fn look(&mut self, watch: &mut Watch, touched: Touched) -> Batch {
-        let Touched { files, begun, anything } = touched;
+        let Touched { files, begun, vanished, anything } = touched;
+        let anything = anything || vanished.iter().any(|path| self.was_folder(path));
         let (files, begun) = (self.led_to(files), self.led_to(begun));
         match (files, begun) {
             (Some(files), Some(begun)) if !anything && self.begun => {
@@ -136,11 +137,19 @@ impl Folder {
 
     /// The paths in the tree that are meant by real ones; nothing if a link leads there.
     fn led_to(&self, paths: BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
-        let lead = |path: PathBuf| {
-            let folder = self.folders.get(path.parent()?)?.as_ref()?;
-            Some(folder.join(path.file_name()?))
-        };
-        paths.into_iter().map(lead).collect()
+        paths.into_iter().map(|path| self.lead(&path)).collect()
+    }
+
+    fn lead(&self, real: &Path) -> Option<PathBuf> {
+        let folder = self.folders.get(real.parent()?)?.as_ref()?;
+        Some(folder.join(real.file_name()?))
+    }
+
+    /// Was there a folder, or a link to one, under a name that is gone?
+    fn was_folder(&self, real: &Path) -> bool {
+        let path = self.lead(real);
+        self.folders.contains_key(real)
+            || self.folders.values().any(|folder| folder.is_some() && *folder == path)
     }
 
     /// Looks at files of which something was told, and again at those that were missing. They are read even if their

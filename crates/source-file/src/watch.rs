@@ -15,6 +15,8 @@ pub(crate) struct Touched {
     pub(crate) files: BTreeSet<PathBuf>,
     /// Files that somebody has begun to write and not closed yet.
     pub(crate) begun: BTreeSet<PathBuf>,
+    /// Names that went and were no files that are read: perhaps folders.
+    pub(crate) vanished: BTreeSet<PathBuf>,
     /// A folder, a link, or more than the kernel could remember.
     pub(crate) anything: bool,
 }
@@ -32,12 +34,17 @@ impl Touched {
         Self { begun: BTreeSet::from([path.to_owned()]), ..Self::default() }
     }
 
+    fn vanished(path: &Path) -> Self {
+        Self { vanished: BTreeSet::from([path.to_owned()]), ..Self::default() }
+    }
+
     /// What happened later counts: a file that was closed and is being written again is not complete.
     fn then(&mut self, later: Self) {
         self.begun.retain(|path| !later.files.contains(path));
         self.files.retain(|path| !later.begun.contains(path));
         self.files.extend(later.files);
         self.begun.extend(later.begun);
+        self.vanished.extend(later.vanished);
         self.anything |= later.anything;
     }
 }
@@ -155,18 +162,19 @@ impl Interest {
         match (self.is_read)(path) {
             true if is_link() => Some(Touched::anything()),
             true => Some(Touched::file(path)),
-            false => (self.leads_on)(path).then(Touched::anything),
+            false if (self.leads_on)(path) => Some(Touched::anything()),
+            false => (!is_hidden(path) && !path.exists()).then(|| Touched::vanished(path)),
         }
     }
 }
 
 /// Kubernetes changes all files of a mounted ConfigMap at once by swapping a link with such a name. Other hidden names do
-/// not matter; others that are folders, or were perhaps, do.
+/// not matter; other folders do.
 pub(crate) fn may_lead_on(path: &Path) -> bool {
     if is_hidden(path) {
         return path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
     }
-    path.is_dir() || !path.exists()
+    path.is_dir()
 }
 
 #[cfg(test)]

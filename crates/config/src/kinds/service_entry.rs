@@ -16,6 +16,12 @@ pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> Servi
     if !message.endpoints.is_empty() && message.workload_selector.is_some() {
         check.reject("spec", "endpoints and workloadSelector exclude each other");
     }
+    if matches!(resolution, Resolution::Dns | Resolution::DnsRoundRobin | Resolution::DynamicDns) {
+        check.warn("spec.resolution", "names are not resolved yet: the service cannot be reached");
+    }
+    if message.workload_selector.is_some() {
+        check.not_yet("spec.workloadSelector");
+    }
     let mut endpoints = Vec::new();
     for (i, endpoint) in message.endpoints.into_iter().enumerate() {
         let path = format!("spec.endpoints[{i}]");

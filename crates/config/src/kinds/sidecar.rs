@@ -10,6 +10,9 @@ use crate::kinds::destination_rule::connection_pool;
 
 pub(crate) fn decode(message: api::Sidecar, check: &mut Check<'_>) -> Sidecar {
     let egress = message.egress.into_iter().enumerate();
+    if !message.ingress.is_empty() {
+        check.not_yet("spec.ingress");
+    }
     let ingress = message.ingress.into_iter().enumerate();
     Sidecar {
         workload_selector: message.workload_selector.map(|selector| Labels::new(selector.labels)),

@@ -18,6 +18,11 @@ pub(crate) fn decode(message: api::VirtualService, check: &mut Check<'_>) -> Vir
     if http.is_empty() && tls.is_empty() && tcp.is_empty() {
         check.reject("spec", "has no route: one of http, tls and tcp is needed");
     }
+    for (field, is_said) in [("spec.tls", !tls.is_empty()), ("spec.tcp", !tcp.is_empty())] {
+        if is_said {
+            check.not_yet(field);
+        }
+    }
     let each = |kind: &str, i: usize| format!("spec.{kind}[{i}]");
     VirtualService {
         hosts: hosts.iter().map(|host| Host::new(host)).collect(),
@@ -36,6 +41,9 @@ fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpR
     }
     if route.redirect.is_some() && route.direct_response.is_some() {
         check.reject(path, "cannot both redirect and answer directly");
+    }
+    if route.delegate.is_some() {
+        check.not_yet(format!("{path}.delegate"));
     }
     let mut mirrors = Vec::new();
     if let Some(mirror) = route.mirror {
@@ -146,6 +154,9 @@ fn http_match(message: api::HttpMatchRequest, path: &str, check: &mut Check<'_>)
         check.reject(format!("{path}.headers"), format!("{name:?} is not a header name"));
     }
     let port = (message.port != 0).then(|| check.port(format!("{path}.port"), message.port));
+    if !message.source_labels.is_empty() {
+        check.warn(format!("{path}.sourceLabels"), "is not supported yet: the match applies to nobody");
+    }
     let mut one = |field: &str, message: Option<api::StringMatch>| {
         message.and_then(|message| string_match(message, &format!("{path}.{field}"), check))
     };
