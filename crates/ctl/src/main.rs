@@ -1,7 +1,6 @@
 //! `pilotctl`: for people.
 
 mod cmd;
-mod http;
 
 use std::process::ExitCode;
 
@@ -20,6 +19,14 @@ enum Cmd {
     Validate(cmd::validate::Args),
     Issues(cmd::issues::Args),
     Version(cmd::version::Args),
+}
+
+/// A page of a running server.
+fn page(address: &str, path: &str) -> anyhow::Result<String> {
+    match pilot_cli::request(address, "GET", path, "")? {
+        (200, body) => Ok(body),
+        (status, _) => anyhow::bail!("{address}{path} answered with status {status}"),
+    }
 }
 
 fn main() -> ExitCode {

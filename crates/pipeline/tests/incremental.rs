@@ -12,7 +12,7 @@ use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3 as http;
 use pilot_incr::{Shard, Txn};
 use pilot_model::{
-    Interception, Locality, MeshConfig, MeshOptions, Object, ObjectKey, Proxy, ProxyId, ProxyType, Version,
+    Interception, Locality, MeshConfig, MeshOptions, Object, ObjectKey, Proxy, ProxyId, ProxyType,
 };
 use pilot_pipeline::Pipeline;
 use pilot_xds::{Manifests, TypeUrl};
@@ -158,30 +158,15 @@ fn proxy() -> impl Strategy<Value = Thing> {
     let ip = pick(&["10.1.0.1", "10.1.0.2", "10.1.0.7"]);
     (0..3u64, pick(&NAMESPACES), interception, ip, pick(&["", "x"])).prop_map(
         |(id, namespace, interception, ip, app)| {
+            let ips = vec![ip.parse().expect("an address")];
             let proxy = Proxy {
-                kind: ProxyType::Sidecar,
-                name: Name::from(format!("p{id}.{namespace}")),
-                ips: vec![ip.parse().expect("an address")],
-                namespace: Name::new(namespace),
                 dns_domain: Name::from(format!("{namespace}.svc.cluster.local")),
                 labels: if app.is_empty() { Labels::default() } else { Labels::new([("app", app)]) },
                 locality: Locality::parse("r1/z1"),
                 cluster: Name::new("Kubernetes"),
-                network: Name::empty(),
-                mesh_id: Name::empty(),
-                node: Name::empty(),
-                service_account: Name::empty(),
                 interception,
-                version: Version::NEWEST,
-                version_text: Name::empty(),
-                http10: false,
-                idle_timeout: None,
-                http_proxy_port: None,
-                inbound_exact_balance: false,
-                outbound_exact_balance: false,
-                unprivileged: false,
                 own_ports: vec![15021, 15090],
-                config: None,
+                ..Proxy::new(ProxyType::Sidecar, &format!("p{id}.{namespace}"), namespace, ips)
             };
             Thing::Proxy(id, Arc::new(proxy))
         },

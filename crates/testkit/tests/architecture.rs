@@ -26,7 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cli", &["base"]),
     ("discovery", &["base", "cli", "config", "model", "server", "source", "source-file"]),
     ("agent", &["base", "cli", "config"]),
-    ("ctl", &["base", "config", "incr", "model", "pipeline"]),
+    ("ctl", &["base", "cli", "config", "incr", "model", "pipeline"]),
 ];
 
 /// Free of I/O, of time and of everything that is not a function of its inputs.

@@ -79,6 +79,64 @@ fn unknown_things_are_told_and_passed_over() {
 }
 
 #[test]
+fn what_has_no_effect_yet_is_told() {
+    let route = "http: [{match: [{sourceLabels: {app: x}}], route: [{destination: {host: r}}]}]";
+    let tcp = "tcp: [{route: [{destination: {host: r}}]}]";
+    let service = |spec: &str| format!("{VS}spec: {{hosts: [r], {spec}}}\n");
+    let entry = |more: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e}}\nspec: {{hosts: [e.example], ports: [{{number: 80, name: http}}], {more}}}\n"
+        )
+    };
+    for (text, field) in [
+        (service(route), "spec.http[0].match[0].sourceLabels"),
+        (service(tcp), "spec.tcp"),
+        (service("http: [{delegate: {name: d}}]"), "spec.http[0].delegate"),
+        (entry("resolution: DNS"), "spec.resolution"),
+        (entry("resolution: STATIC, workloadSelector: {labels: {a: b}}"), "spec.workloadSelector"),
+    ] {
+        let reading = reading(&text);
+        assert_eq!((reading.objects.len(), reading.issues.len()), (1, 1), "{:?}", reading.issues);
+        assert_eq!((reading.issues[0].severity, reading.issues[0].path.as_str()), (Severity::Warning, field));
+    }
+}
+
+#[test]
+fn texts_that_envoy_would_refuse_get_no_further() {
+    let rule = |http: &str| format!("{VS}spec: {{hosts: [r], http: [{http}]}}\n");
+    let to = "route: [{destination: {host: r}}]";
+    for (http, field) in [
+        (format!("{{match: [{{uri: {{regex: '/(open'}}}}], {to}}}"), "spec.http[0].match[0].uri"),
+        (
+            format!("{{match: [{{headers: {{x: {{regex: '(?x)a'}}}}}}], {to}}}"),
+            "spec.http[0].match[0].headers.x",
+        ),
+        (format!("{{match: [{{uri: {{regex: 'a{{1001}}'}}}}], {to}}}"), "spec.http[0].match[0].uri"),
+        (
+            format!("{{corsPolicy: {{allowOrigins: [{{regex: '*'}}]}}, {to}}}"),
+            "spec.http[0].corsPolicy.allowOrigins[0]",
+        ),
+        (
+            format!("{{rewrite: {{uriRegexRewrite: {{match: '[', rewrite: x}}}}, {to}}}"),
+            "spec.http[0].rewrite.uriRegexRewrite.match",
+        ),
+        (
+            format!("{{headers: {{request: {{set: {{x: \"a\\nb\"}}}}}}, {to}}}"),
+            "spec.http[0].headers.request.set.x",
+        ),
+        ("{redirect: {uri: \"/a\\r\"}}".to_owned(), "spec.http[0].redirect.uri"),
+    ] {
+        let reading = reading(&rule(&http));
+        assert_eq!((reading.broken.len(), reading.objects.len()), (1, 0), "{http}: {:?}", reading.issues);
+        assert_eq!(reading.issues[0].path, field);
+    }
+    for good in ["/a.*", r"/\d+", "(?i)x", r"\Qa.b\E", "[[:alpha:]]+"] {
+        let text = rule(&format!("{{match: [{{uri: {{regex: '{good}'}}}}], {to}}}"));
+        assert!(issues(&text).is_empty(), "{good}: {:?}", issues(&text));
+    }
+}
+
+#[test]
 fn a_bad_endpoint_is_left_out() {
     let text = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s}\nspec:\n  hosts: [a.b]\n  \
                 resolution: STATIC\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  endpoints:\n  \

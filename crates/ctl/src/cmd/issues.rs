@@ -3,8 +3,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::http;
-
 /// Show everything that a running server finds wrong with rules, files and proxies. Exit status 1 if there is any
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -14,7 +12,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let body = http::get(&args.address, "/debug/issues")?;
+    let body = crate::page(&args.address, "/debug/issues")?;
     let issues: Vec<Value> = serde_json::from_str(&body).context("the answer is not a list of issues")?;
     for issue in &issues {
         println!("{}", line(issue));

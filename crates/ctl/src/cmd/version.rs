@@ -1,7 +1,5 @@
 use std::process::ExitCode;
 
-use crate::http;
-
 /// Print the version of this program and of a running server
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -13,7 +11,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     println!("client: {}", env!("CARGO_PKG_VERSION"));
     if let Some(address) = &args.address {
-        println!("server: {}", http::get(address, "/version")?);
+        println!("server: {}", crate::page(address, "/version")?);
     }
     Ok(ExitCode::SUCCESS)
 }
