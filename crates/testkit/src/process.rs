@@ -43,6 +43,11 @@ impl Process {
         Ok(ended.with_context(|| format!("{} does not end", self.name))??)
     }
 
+    /// Ends it at once.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
     /// What it has printed so far.
     pub fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

@@ -68,6 +68,9 @@ pub struct Step {
     pub apply: String,
     #[serde(default)]
     pub remove: Vec<String>,
+    /// The server ends and another one starts in its place.
+    #[serde(default)]
+    pub restart: bool,
     #[serde(default)]
     pub calls: Vec<Call>,
 }

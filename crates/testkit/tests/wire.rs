@@ -287,6 +287,30 @@ async fn pages_tell_what_runs_and_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn reflection_tells_what_is_served() {
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+    const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+    let (_scratch, server) = start(&[]).await;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.grpc)).unwrap();
+    let mut client = ServerReflectionClient::new(channel.connect().await.unwrap());
+    let asked =
+        [MessageRequest::ListServices(String::new()), MessageRequest::FileContainingSymbol(ADS.to_owned())];
+    let asked =
+        asked.map(|message| ServerReflectionRequest { host: String::new(), message_request: Some(message) });
+    let answers = client.server_reflection_info(tokio_stream::iter(asked)).await.unwrap();
+    let mut answers = answers.into_inner();
+    let services = answers.message().await.unwrap().unwrap().message_response;
+    let Some(MessageResponse::ListServicesResponse(services)) = services else { panic!("{services:?}") };
+    assert!(services.service.iter().any(|service| service.name == ADS), "{services:?}");
+    let ServerReflectionResponse { message_response: file, .. } = answers.message().await.unwrap().unwrap();
+    let Some(MessageResponse::FileDescriptorResponse(file)) = file else { panic!("{file:?}") };
+    assert!(!file.file_descriptor_proto.is_empty());
+}
+
+#[tokio::test]
 async fn streams_that_leave_leave_nothing_behind() {
     let (_scratch, mut server) = start(&[]).await;
     for round in 0..20 {

@@ -16,3 +16,7 @@ pub const PATIENCE: Millis = 5_000;
 /// Envoy drains every connection of a listener that changes, so listeners are pushed at most this often, after a first
 /// push that does not wait.
 pub const LISTENER_INTERVAL: Millis = 1_000;
+
+/// Envoy (seen with 1.40.0) keeps what it has when its stream breaks and tells the next server the versions; being sent
+/// only what differs, down to an empty answer, suits it. Shown by `tests/behaviour/protocol/server-restarts.yaml`.
+pub const RETURNS_WITH_VERSIONS: bool = true;

@@ -43,7 +43,8 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
     std::fs::write(scratch.path().join("mesh.yaml"), mesh_config(scenario))?;
     world.objects.apply(&scenario.world);
     world.write(0)?;
-    let plane = ControlPlane::start(server, scratch.path(), &world.path, tools).await?;
+    let mut plane = ControlPlane::new(server, scratch.path())?;
+    plane.start(&world.path, tools).await?;
     let admin = free_address()?;
     let mut envoy = start_envoy(scenario, scratch.path(), Addresses { grpc: plane.grpc, admin }, tools)?;
 
@@ -52,6 +53,18 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
         world.objects.apply(&step.apply);
         for what in &step.remove {
             world.objects.remove(what)?;
+        }
+        if step.restart {
+            let before = modified(admin).await?;
+            plane.start(&world.path, tools).await?;
+            world.write(number)?;
+            arrived(&mut envoy, admin, number).await?;
+            let after = modified(admin).await?;
+            if before != after {
+                wrong.push(format!(
+                    "step {number}: the new server says something else: {before}, then {after}"
+                ));
+            }
         }
         world.write(number)?;
         arrived(&mut envoy, admin, number).await?;
@@ -183,40 +196,46 @@ fn warnings(output: &str) -> String {
     lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
+/// How often Envoy was told something else about a cluster or a listener that it had.
+async fn modified(admin: SocketAddr) -> anyhow::Result<String> {
+    let (_, stats) = http_call::get(admin, "/stats?filter=(cluster|listener)_modified").await?;
+    Ok(stats.lines().collect::<Vec<_>>().join(", "))
+}
+
 struct ControlPlane {
+    server: Server,
+    scratch: PathBuf,
     grpc: SocketAddr,
     http: SocketAddr,
-    _processes: Vec<Process>,
+    monitoring: SocketAddr,
+    processes: Vec<Process>,
 }
 
 impl ControlPlane {
-    async fn start(server: Server, scratch: &Path, config: &Path, tools: &Tools) -> anyhow::Result<Self> {
+    fn new(server: Server, scratch: &Path) -> anyhow::Result<Self> {
         let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
-        let home = scratch.join("server");
-        std::fs::create_dir_all(home.join("var/lib/istio/inject"))?;
-        let mut processes = Vec::new();
-        let (program, registries) = match server {
+        std::fs::create_dir_all(scratch.join("server/var/lib/istio/inject"))?;
+        Ok(Self { server, scratch: scratch.to_owned(), grpc, http, monitoring, processes: Vec::new() })
+    }
+
+    /// Starts the server; one that runs is ended first, not gently.
+    async fn start(&mut self, config: &Path, tools: &Tools) -> anyhow::Result<()> {
+        for mut old in self.processes.drain(..) {
+            old.kill().await?;
+        }
+        let (program, registries) = match self.server {
             Server::Pilot => (tools.own("pilot-discovery")?, vec!["--registries=".to_owned()]),
             Server::Istiod => {
-                let kubeconfig = scratch.join("kubeconfig");
-                let mut stub = Command::new(tools.stub()?);
-                stub.arg("stub").arg("--kubeconfig").arg(&kubeconfig);
-                let mut stub = Process::start("stub", scratch, &mut stub)?;
-                stub.until("it writes its kubeconfig", || async {
-                    std::fs::metadata(&kubeconfig).is_ok_and(|m| m.len() > 0)
-                })
-                .await?;
-                processes.push(stub);
-                let flags = vec![
-                    "--registries=Kubernetes".to_owned(),
-                    format!("--kubeconfig={}", kubeconfig.display()),
-                ];
-                (tools.istiod()?.to_owned(), flags)
+                let kubeconfig = self.start_stub(tools).await?;
+                (
+                    tools.istiod()?.to_owned(),
+                    vec!["--registries=Kubernetes".to_owned(), format!("--kubeconfig={kubeconfig}")],
+                )
             }
         };
         let mut command = Command::new(program);
         command
-            .current_dir(&home)
+            .current_dir(self.scratch.join("server"))
             .env("POD_NAME", "pilot")
             .env("POD_NAMESPACE", "istio-system")
             .env("REVISION", "default")
@@ -226,18 +245,32 @@ impl ControlPlane {
             .arg("discovery")
             .args(registries)
             .arg(format!("--configDir={}", config.display()))
-            .arg(format!("--meshConfig={}", scratch.join("mesh.yaml").display()))
-            .arg(format!("--grpcAddr={grpc}"))
-            .arg(format!("--httpAddr={http}"))
-            .arg(format!("--monitoringAddr={monitoring}"))
+            .arg(format!("--meshConfig={}", self.scratch.join("mesh.yaml").display()))
+            .arg(format!("--grpcAddr={}", self.grpc))
+            .arg(format!("--httpAddr={}", self.http))
+            .arg(format!("--monitoringAddr={}", self.monitoring))
             .args(["--secureGRPCAddr=", "--httpsAddr=", "--ctrlz_address=127.0.0.1", "--ctrlz_port=0"]);
-        let mut process = Process::start("server", scratch, &mut command)?;
-        process.until_ok(http, "/ready").await?;
+        let mut process = Process::start("server", &self.scratch, &mut command)?;
+        process.until_ok(self.http, "/ready").await?;
+        let grpc = self.grpc;
         process
             .until("xDS is served", || async { tokio::net::TcpStream::connect(grpc).await.is_ok() })
             .await?;
-        processes.push(process);
-        Ok(Self { grpc, http, _processes: processes })
+        self.processes.push(process);
+        Ok(())
+    }
+
+    /// What istiod takes for Kubernetes.
+    async fn start_stub(&mut self, tools: &Tools) -> anyhow::Result<String> {
+        let kubeconfig = self.scratch.join("kubeconfig");
+        let _first = std::fs::remove_file(&kubeconfig);
+        let mut command = Command::new(tools.stub()?);
+        command.arg("stub").arg("--kubeconfig").arg(&kubeconfig);
+        let mut stub = Process::start("stub", &self.scratch, &mut command)?;
+        let is_written = || async { std::fs::metadata(&kubeconfig).is_ok_and(|m| m.len() > 0) };
+        stub.until("it writes its kubeconfig", is_written).await?;
+        self.processes.push(stub);
+        Ok(kubeconfig.display().to_string())
     }
 }
 

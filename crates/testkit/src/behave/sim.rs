@@ -32,6 +32,9 @@ pub fn run(scenario: &Scenario) -> anyhow::Result<Vec<String>> {
         for what in &step.remove {
             world.objects.remove(what)?;
         }
+        if step.restart {
+            world.restart(scenario)?;
+        }
         world.commit();
         let mut snapshot = world.snapshot()?;
         for (call_number, call) in (1..).zip(&step.calls) {
@@ -73,6 +76,13 @@ impl World {
         let mut objects = Objects::default();
         objects.apply(&scenario.world);
         Ok(Self { pipeline, objects, told: BTreeMap::new() })
+    }
+
+    /// Another server knows only what the files say.
+    fn restart(&mut self, scenario: &Scenario) -> anyhow::Result<()> {
+        let objects = std::mem::take(&mut self.objects);
+        *self = Self { objects, ..Self::new(scenario)? };
+        Ok(())
     }
 
     fn commit(&mut self) {
