@@ -1,13 +1,14 @@
-//! What clients do that the protocol does not say. Each constant names the client, the version it was seen with, and the
-//! test that shows it.
+//! What clients do that the protocol does not say, with the client, the version it was seen with, and the test that shows
+//! it.
+//!
+//! * Envoy (1.40.0) warms a cluster again when its definition changes, and then waits for endpoints although it holds the
+//!   very same ones. In delta it does not ask for them, because it never stopped being subscribed. So every response that
+//!   updates a cluster is followed by its endpoints. Shown by `sim`'s client, which warms the same way, and on the real
+//!   one by `tests/behaviour/protocol/cluster-change-keeps-serving.yaml`.
+//! * Envoy (1.40.0) keeps what it has when its stream breaks and tells the next server the versions; being sent only what
+//!   differs, down to an empty answer, suits it. Shown by `tests/behaviour/protocol/server-restarts.yaml`.
 
 use pilot_base::Millis;
-
-/// Envoy (seen with 1.40.0) warms a cluster again when its definition changes, and then waits for endpoints although it
-/// holds the very same ones. In delta it does not ask for them, because it never stopped being subscribed. So every
-/// response that updates a cluster is followed by its endpoints. Shown by `sim`'s client, which warms the same way, and by
-/// `tests/behaviour/protocol/cluster-change-keeps-serving.yaml` on the real one.
-pub const ENDPOINTS_FOLLOW_CLUSTERS: bool = true;
 
 /// How long the removal of a cluster waits for the routes that named it to be accepted, and how long new listeners and
 /// routes wait for new clusters to be given endpoints. A client that asks for clusters only never accepts a route.
@@ -16,7 +17,3 @@ pub const PATIENCE: Millis = 5_000;
 /// Envoy drains every connection of a listener that changes, so listeners are pushed at most this often, after a first
 /// push that does not wait.
 pub const LISTENER_INTERVAL: Millis = 1_000;
-
-/// Envoy (seen with 1.40.0) keeps what it has when its stream breaks and tells the next server the versions; being sent
-/// only what differs, down to an empty answer, suits it. Shown by `tests/behaviour/protocol/server-restarts.yaml`.
-pub const RETURNS_WITH_VERSIONS: bool = true;
