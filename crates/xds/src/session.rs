@@ -75,7 +75,9 @@ enum Owed {
     Asleep,
     /// The client had it before and goes on using the old definition.
     Changed,
-    /// The client cannot use it yet.
+    /// The client cannot use it yet, and nobody waits for that any more, or needs to.
+    First,
+    /// The client cannot use it yet, and what may name it waits.
     New,
 }
 
@@ -308,7 +310,7 @@ impl Session {
 
     fn advance(&mut self, now: Millis) {
         if now >= self.warm_by {
-            self.owed.values_mut().filter(|owed| **owed == Owed::New).for_each(|owed| *owed = Owed::Changed);
+            self.owed.values_mut().filter(|owed| **owed == Owed::New).for_each(|owed| *owed = Owed::First);
         }
         self.forget_owed(now);
         match self.watch(TypeUrl::Cluster) {
@@ -338,7 +340,7 @@ impl Session {
                 }
                 _ if wanted => true,
                 Owed::Changed => false,
-                Owed::New | Owed::Asleep => {
+                Owed::First | Owed::New | Owed::Asleep => {
                     *owed = Owed::Asleep;
                     clusters.is_some_and(|clusters| clusters.holds(name))
                 }
@@ -421,9 +423,11 @@ impl Session {
         let waits = self.watch(TypeUrl::Endpoint).is_some() || self.clusters_stood || self.up.is_none();
         for (name, is_new) in changed {
             if self.latest.of(TypeUrl::Endpoint).contains(&name) {
-                let owed = if is_new && waits { Owed::New } else { Owed::Changed };
+                let unusable = if waits { Owed::New } else { Owed::First };
+                let owed = if is_new { unusable } else { Owed::Changed };
                 // What could not be used before a change cannot be used after it.
-                self.owed.entry(name).and_modify(|o| *o = (*o).max(owed)).or_insert(owed);
+                let after = |before: Owed| if before == Owed::Asleep { unusable } else { before.max(owed) };
+                self.owed.entry(name).and_modify(|o| *o = after(*o)).or_insert(owed);
             }
         }
         self.repeat_owed();
