@@ -59,6 +59,9 @@ fn egress(listener: api::IstioEgressListener, path: &str, check: &mut Check<'_>)
             }
         }
     }
+    if listener.port.is_some() {
+        check.warn(format!("{path}.port"), "is not supported yet: the hosts are let through at every port");
+    }
     let port = listener.port.map(|port| {
         let number = check.port(format!("{path}.port.number"), port.number);
         (number, Name::from(port.name), Protocol::parse(&port.protocol))

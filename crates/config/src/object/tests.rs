@@ -88,7 +88,13 @@ fn what_has_no_effect_yet_is_told() {
             "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e}}\nspec: {{hosts: [e.example], ports: [{{number: 80, name: http}}], {more}}}\n"
         )
     };
+    let sidecar = |spec: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: s}}\nspec: {{{spec}}}\n"
+        )
+    };
     for (text, field) in [
+        (sidecar("egress: [{port: {number: 80, name: http}, hosts: ['./*']}]"), "spec.egress[0].port"),
         (service(route), "spec.http[0].match[0].sourceLabels"),
         (service(tcp), "spec.tcp"),
         (service("http: [{delegate: {name: d}}]"), "spec.http[0].delegate"),
