@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::route::v3 as api;
 use pilot_mesh::{RouteRule, TrafficPlan};
-use pilot_model::{Destination, HttpMatch, HttpRoute, Kind, Protocol, RedirectPort};
+use pilot_model::{Destination, HttpMatch, HttpRoute, Kind, Protocol};
 
 use crate::convert::seconds;
 use crate::http_filter::{CORS, FAULT, cors, fault};
@@ -21,19 +21,25 @@ use crate::settings::{RouteTraits, Settings};
 pub(crate) use hash::{hash_policy, of_service as hash_of_service};
 
 /// The gateway that stands for all sidecars.
-const MESH: &str = "mesh";
+pub(crate) const MESH: &str = "mesh";
 const DEFAULT: &str = "default";
 
 /// Who asks for routes, and where.
 pub(crate) struct Context<'a> {
     /// The port that was called.
     pub(crate) port: u16,
+    /// `mesh` for sidecars, `namespace/name` for who serves a Gateway.
+    pub(crate) gateway: &'a str,
+    /// Is the request decrypted here?
+    pub(crate) tls: bool,
     /// The namespace of the asking proxies, if they share one.
     pub(crate) client: Option<&'a Name>,
     pub(crate) traits: &'a RouteTraits,
     pub(crate) settings: Settings<'a>,
     /// What is said about the traffic to a destination.
     pub(crate) traffic: &'a dyn Fn(&Destination) -> Option<&'a TrafficPlan>,
+    /// The port at which a destination is called that does not say one, if that is not the one that was called.
+    pub(crate) only_port: &'a dyn Fn(&Destination) -> Option<u16>,
 }
 
 /// The routes of a VirtualService, up to the first that takes everything.
@@ -70,7 +76,7 @@ fn applies(wanted: &HttpMatch, context: &Context<'_>) -> bool {
         return false;
     }
     if !wanted.gateways.is_empty() {
-        return wanted.gateways.iter().any(|gateway| gateway == MESH);
+        return wanted.gateways.iter().any(|gateway| gateway == context.gateway);
     }
     let namespace = wanted.source_namespace.is_empty() || context.client == Some(&wanted.source_namespace);
     wanted.source_labels.is_empty() && namespace
@@ -93,12 +99,7 @@ fn route(
     let headers = http.headers.as_ref().map(header::operations).unwrap_or_default();
     let authority = headers.apply(&mut out);
     if let Some(redirect) = &http.redirect {
-        let port = match redirect.port {
-            Some(RedirectPort::FromRequestPort) => Some(context.port),
-            Some(RedirectPort::Number(port)) => Some(port),
-            Some(RedirectPort::FromProtocolDefault) | None => None,
-        };
-        out.action = action::redirect(redirect, port).map(api::route::Action::Redirect);
+        out.action = action::redirect(redirect, context).map(api::route::Action::Redirect);
     } else if let Some(response) = &http.direct_response {
         out.action = Some(api::route::Action::DirectResponse(action::direct_response(response)));
     } else {

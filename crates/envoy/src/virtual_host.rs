@@ -96,10 +96,13 @@ impl<N: Neighbours> Maker<'_, N> {
         let traffic = |to: &Destination| self.around.plan(&to.host).and_then(|plan| plan.traffic.as_ref());
         let context = Context {
             port,
+            gateway: route::MESH,
+            tls: false,
             client: self.client,
             traits: self.traits,
             settings: self.settings,
             traffic: &traffic,
+            only_port: &|_| None,
         };
         self.plan.routes.iter().map(|rule| route::of_rule(rule, &context)).find(|routes| !routes.is_empty())
     }

@@ -4,8 +4,8 @@ use pilot_envoy_api::envoy::config::route::v3 as api;
 use pilot_envoy_api::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use pilot_mesh::ClusterName;
 use pilot_model::{
-    Body, Destination, DirectResponse, HttpRoute, Mirror, Percent, Redirect, Rewrite, Span, UriRewrite,
-    WeightedDestination,
+    Body, Destination, DirectResponse, HttpRoute, Mirror, Percent, Redirect, RedirectPort, Rewrite, Span,
+    UriRewrite, WeightedDestination,
 };
 
 use super::retry::{self, Spread};
@@ -81,9 +81,9 @@ pub(super) fn forward(
     route.action = Some(api::route::Action::Route(action));
 }
 
-/// Without a port of its own a destination is called at the port that was called.
+/// Without a port of its own a destination is called at its only port, or at the port that was called.
 fn cluster(destination: &Destination, context: &Context<'_>) -> Name {
-    let port = destination.port.unwrap_or(context.port);
+    let port = destination.port.or_else(|| (context.only_port)(destination)).unwrap_or(context.port);
     ClusterName::outbound(port, &destination.subset, &destination.host)
 }
 
@@ -130,7 +130,7 @@ fn mirror(mirror: &Mirror, context: &Context<'_>) -> Option<api::route_action::R
 }
 
 /// Sends the client elsewhere; nothing for a code that Envoy cannot send.
-pub(super) fn redirect(redirect: &Redirect, port: Option<u16>) -> Option<api::RedirectAction> {
+pub(super) fn redirect(redirect: &Redirect, context: &Context<'_>) -> Option<api::RedirectAction> {
     use api::redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier};
     let code = match redirect.code {
         0 | 301 => RedirectResponseCode::MovedPermanently,
@@ -145,9 +145,15 @@ pub(super) fn redirect(redirect: &Redirect, port: Option<u16>) -> Option<api::Re
     } else {
         PathRewriteSpecifier::PrefixRewrite(redirect.prefix_rewrite.to_string())
     };
+    let port = match redirect.port {
+        Some(RedirectPort::FromRequestPort) => Some(context.port),
+        Some(RedirectPort::Number(port)) => Some(port),
+        Some(RedirectPort::FromProtocolDefault) | None => None,
+    };
     let scheme = redirect.scheme.to_string();
     // A port that goes without saying is not said.
     let implied = match scheme.as_str() {
+        "" if context.tls => Some(443),
         "" | "http" => Some(80),
         "https" => Some(443),
         _ => None,
