@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pilot_base::{Issue, Labels, Name, ObjectRef};
 use pilot_model::{Config, ConfigId, Created, Kind, Object};
@@ -147,13 +148,27 @@ fn find_kind(version: &str, kind: &str) -> Found {
         ("networking.istio.io", "ServiceEntry") => (Kind::ServiceEntry, &["v1", "v1beta1", "v1alpha3"][..]),
         ("networking.istio.io", "WorkloadEntry") => (Kind::WorkloadEntry, &["v1", "v1beta1", "v1alpha3"][..]),
         ("networking.istio.io", "Sidecar") => (Kind::Sidecar, &["v1", "v1beta1", "v1alpha3"][..]),
+        ("networking.istio.io", "Gateway") => (Kind::Gateway, &["v1", "v1beta1", "v1alpha3"][..]),
+        ("networking.istio.io", "WorkloadGroup") => (Kind::WorkloadGroup, &["v1", "v1beta1", "v1alpha3"][..]),
+        ("networking.istio.io", "EnvoyFilter") => (Kind::EnvoyFilter, &["v1alpha3"][..]),
+        ("networking.istio.io", "ProxyConfig") => (Kind::ProxyConfig, &["v1beta1"][..]),
+        ("security.istio.io", "AuthorizationPolicy") => (Kind::AuthorizationPolicy, &["v1", "v1beta1"][..]),
+        ("security.istio.io", "PeerAuthentication") => (Kind::PeerAuthentication, &["v1", "v1beta1"][..]),
+        ("security.istio.io", "RequestAuthentication") => {
+            (Kind::RequestAuthentication, &["v1", "v1beta1"][..])
+        }
+        ("telemetry.istio.io", "Telemetry") => (Kind::Telemetry, &["v1", "v1alpha1"][..]),
+        ("extensions.istio.io", "WasmPlugin") => (Kind::WasmPlugin, &["v1alpha1"][..]),
+        ("extensions.istio.io", "TrafficExtension") => (Kind::TrafficExtension, &["v1alpha1"][..]),
         ("", "Service") => (Kind::Service, &["v1"][..]),
         ("", "Endpoints") => (Kind::Endpoints, &["v1"][..]),
         ("discovery.k8s.io", "EndpointSlice") => (Kind::EndpointSlice, &["v1", "v1beta1"][..]),
         ("", "Pod") => (Kind::Pod, &["v1"][..]),
         ("", "Node") => (Kind::Node, &["v1"][..]),
         ("", "Namespace") => (Kind::Namespace, &["v1"][..]),
-        (group, kind) if group.ends_with("istio.io") => return Found::Unknown(istio_kind(group, kind)),
+        (group, kind) if group.ends_with("istio.io") => {
+            return Found::Unknown(format!("{group} has no kind {kind}"));
+        }
         ("", kind) if !CORE_KINDS.contains(&kind) => {
             return Found::Unknown(format!("{kind} is not a kind of Kubernetes' core group"));
         }
@@ -164,26 +179,6 @@ fn find_kind(version: &str, kind: &str) -> Found {
         (kind, versions) => {
             Found::Unknown(format!("{kind} has no version {version}; it has {}", versions.join(", ")))
         }
-    }
-}
-
-fn istio_kind(group: &str, kind: &str) -> String {
-    const LATER: [&str; 10] = [
-        "Gateway",
-        "WorkloadGroup",
-        "EnvoyFilter",
-        "ProxyConfig",
-        "AuthorizationPolicy",
-        "PeerAuthentication",
-        "RequestAuthentication",
-        "Telemetry",
-        "WasmPlugin",
-        "TrafficExtension",
-    ];
-    if LATER.contains(&kind) {
-        format!("{kind} is not supported yet and has no effect")
-    } else {
-        format!("{group} has no kind {kind}")
     }
 }
 
@@ -227,6 +222,28 @@ fn decode(
             one(spec(meta, node, check, kinds::workload_entry::decode).map(Object::WorkloadEntry))
         }
         Kind::Sidecar => one(spec(meta, node, check, kinds::sidecar::decode).map(Object::Sidecar)),
+        Kind::Gateway => {
+            one(spec(meta, node, check, kinds::gateway::decode)
+                .map(|config| Object::Gateway(Arc::new(config))))
+        }
+        Kind::WorkloadGroup => one(spec(meta, node, check, kinds::workload_group::decode)
+            .map(|config| Object::WorkloadGroup(Arc::new(config)))),
+        Kind::EnvoyFilter => one(spec(meta, node, check, kinds::envoy_filter::decode)
+            .map(|config| Object::EnvoyFilter(Arc::new(config)))),
+        Kind::ProxyConfig => one(spec(meta, node, check, kinds::proxy_config::decode)
+            .map(|config| Object::ProxyConfig(Arc::new(config)))),
+        Kind::AuthorizationPolicy => one(spec(meta, node, check, kinds::authorization_policy::decode)
+            .map(|config| Object::AuthorizationPolicy(Arc::new(config)))),
+        Kind::PeerAuthentication => one(spec(meta, node, check, kinds::peer_authentication::decode)
+            .map(|config| Object::PeerAuthentication(Arc::new(config)))),
+        Kind::RequestAuthentication => one(spec(meta, node, check, kinds::request_authentication::decode)
+            .map(|config| Object::RequestAuthentication(Arc::new(config)))),
+        Kind::Telemetry => one(spec(meta, node, check, kinds::telemetry::decode)
+            .map(|config| Object::Telemetry(Arc::new(config)))),
+        Kind::WasmPlugin => one(spec(meta, node, check, kinds::wasm_plugin::decode)
+            .map(|config| Object::WasmPlugin(Arc::new(config)))),
+        Kind::TrafficExtension => one(spec(meta, node, check, kinds::traffic_extension::decode)
+            .map(|config| Object::TrafficExtension(Arc::new(config)))),
         Kind::Service => {
             one(kube::service::decode(meta, node, options, check)
                 .map(|service| Object::Service(id(), service)))

@@ -3,22 +3,33 @@
 //! Everything here is plain data that was checked when it was decoded. Optional things are `Option`, choices are enums,
 //! and nothing knows where it came from or what it will be encoded as.
 
+mod authorization_policy;
 mod config;
 mod destination_rule;
 mod endpoint;
+mod envoy_filter;
 mod export;
+mod gateway;
 mod kube;
 mod locality;
 mod mesh_config;
 mod object;
 mod options;
+mod peer_authentication;
 mod protocol;
 mod proxy;
+mod proxy_config;
+mod request_authentication;
 mod service;
 mod service_entry;
 mod sidecar;
+mod telemetry;
+mod traffic_extension;
 mod virtual_service;
+mod wasm_plugin;
+mod workload_group;
 
+pub use authorization_policy::AuthorizationPolicy;
 pub use config::{Config, ConfigId, Created, Kind};
 pub use destination_rule::{
     ConnectionPool, ConsistentHash, Cookie, DestinationRule, H2UpgradePolicy, HashKey, HashRing, HttpPool,
@@ -26,7 +37,9 @@ pub use destination_rule::{
     ProxyProtocol, RetryBudget, SimpleLb, Subset, TcpPool, Tls, TlsMode, TrafficPolicy, Tunnel, Warmup,
 };
 pub use endpoint::{Address, Endpoint, Health, TlsSupport};
+pub use envoy_filter::EnvoyFilter;
 pub use export::{ExportTo, Visibility};
+pub use gateway::Gateway;
 pub use kube::{EndpointSlice, Namespace, Node, Pod, SliceEndpoint, SlicePort};
 pub use locality::Locality;
 pub use mesh_config::{
@@ -35,18 +48,25 @@ pub use mesh_config::{
 };
 pub use object::{Object, ObjectKey};
 pub use options::{Features, MeshOptions};
+pub use peer_authentication::PeerAuthentication;
 pub use protocol::{ListenerProtocol, Protocol};
 pub use proxy::{Interception, IpMode, Proxy, ProxyId, ProxyType, Version};
+pub use proxy_config::WorkloadProxyConfig;
+pub use request_authentication::RequestAuthentication;
 pub use service::{Registry, Resolution, Service, ServicePort};
 pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, WorkloadEntry};
 pub use sidecar::{
     EgressHost, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Sidecar,
 };
+pub use telemetry::Telemetry;
+pub use traffic_extension::TrafficExtension;
 pub use virtual_service::{
     Abort, AbortError, Body, Cors, Delay, Delegate, Destination, DirectResponse, Fault, HeaderOps, Headers,
     HttpMatch, HttpRoute, L4Destination, L4Match, Mirror, Percent, Redirect, RedirectPort, Retries, Rewrite,
     StringMatch, TcpRoute, TlsMatch, TlsRoute, UriRewrite, VirtualService, WeightedDestination,
 };
+pub use wasm_plugin::WasmPlugin;
+pub use workload_group::WorkloadGroup;
 
 /// A span of time. Rules are written by people, so nanoseconds are more than enough.
 pub type Span = std::time::Duration;

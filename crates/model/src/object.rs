@@ -1,6 +1,10 @@
+use std::sync::Arc;
+
 use crate::{
-    Config, ConfigId, DestinationRule, EndpointSlice, Kind, Namespace, Node, Pod, Service, ServiceEntry,
-    Sidecar, VirtualService, WorkloadEntry,
+    AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway, Kind,
+    Namespace, Node, PeerAuthentication, Pod, RequestAuthentication, Service, ServiceEntry, Sidecar,
+    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+    WorkloadProxyConfig,
 };
 
 /// One object of any kind that sources deliver.
@@ -11,6 +15,16 @@ pub enum Object {
     ServiceEntry(Config<ServiceEntry>),
     WorkloadEntry(Config<WorkloadEntry>),
     Sidecar(Config<Sidecar>),
+    Gateway(Arc<Config<Gateway>>),
+    WorkloadGroup(Arc<Config<WorkloadGroup>>),
+    EnvoyFilter(Arc<Config<EnvoyFilter>>),
+    ProxyConfig(Arc<Config<WorkloadProxyConfig>>),
+    AuthorizationPolicy(Arc<Config<AuthorizationPolicy>>),
+    PeerAuthentication(Arc<Config<PeerAuthentication>>),
+    RequestAuthentication(Arc<Config<RequestAuthentication>>),
+    Telemetry(Arc<Config<Telemetry>>),
+    WasmPlugin(Arc<Config<WasmPlugin>>),
+    TrafficExtension(Arc<Config<TrafficExtension>>),
     Service(ConfigId, Service),
     /// `v1 Endpoints` become one for each of their subsets.
     EndpointSlice(ConfigId, EndpointSlice),
@@ -28,6 +42,16 @@ impl Object {
             Self::ServiceEntry(config) => (Kind::ServiceEntry, &config.id),
             Self::WorkloadEntry(config) => (Kind::WorkloadEntry, &config.id),
             Self::Sidecar(config) => (Kind::Sidecar, &config.id),
+            Self::Gateway(config) => (Kind::Gateway, &config.id),
+            Self::WorkloadGroup(config) => (Kind::WorkloadGroup, &config.id),
+            Self::EnvoyFilter(config) => (Kind::EnvoyFilter, &config.id),
+            Self::ProxyConfig(config) => (Kind::ProxyConfig, &config.id),
+            Self::AuthorizationPolicy(config) => (Kind::AuthorizationPolicy, &config.id),
+            Self::PeerAuthentication(config) => (Kind::PeerAuthentication, &config.id),
+            Self::RequestAuthentication(config) => (Kind::RequestAuthentication, &config.id),
+            Self::Telemetry(config) => (Kind::Telemetry, &config.id),
+            Self::WasmPlugin(config) => (Kind::WasmPlugin, &config.id),
+            Self::TrafficExtension(config) => (Kind::TrafficExtension, &config.id),
             Self::Service(id, _) => (Kind::Service, id),
             Self::EndpointSlice(id, _) => (Kind::EndpointSlice, id),
             Self::Pod(id, _) => (Kind::Pod, id),

@@ -150,6 +150,16 @@ fn update_type(kind: pilot_model::Kind) -> &'static str {
         | Kind::ServiceEntry
         | Kind::WorkloadEntry
         | Kind::Sidecar
+        | Kind::Gateway
+        | Kind::WorkloadGroup
+        | Kind::EnvoyFilter
+        | Kind::ProxyConfig
+        | Kind::AuthorizationPolicy
+        | Kind::PeerAuthentication
+        | Kind::RequestAuthentication
+        | Kind::Telemetry
+        | Kind::WasmPlugin
+        | Kind::TrafficExtension
         | Kind::Namespace => "config",
     }
 }

@@ -1,0 +1,3 @@
+/// Who may call what.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct AuthorizationPolicy {}

@@ -1,0 +1,3 @@
+/// Settings for the proxies of some workloads.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct WorkloadProxyConfig {}

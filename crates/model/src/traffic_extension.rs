@@ -1,0 +1,3 @@
+/// Code that proxies run on traffic.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TrafficExtension {}
