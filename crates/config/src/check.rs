@@ -1,4 +1,7 @@
+mod host;
 mod text;
+
+pub(crate) use host::{is_host_name, is_trust_domain, is_wildcard_host};
 
 use pilot_api::Duration;
 use pilot_base::{Issue, Name, ObjectRef};

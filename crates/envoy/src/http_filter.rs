@@ -16,7 +16,7 @@ use pilot_envoy_api::to_any;
 use pilot_model::ProxyHeaders;
 use prost_types::Any;
 
-use crate::network_filter::stats_config;
+use crate::network_filter::{default_metrics, stats_config};
 use crate::settings::Settings;
 
 pub(crate) const FAULT: &str = "envoy.filters.http.fault";
@@ -70,7 +70,7 @@ impl HttpFilter {
             Self::Alpn => (features.alpn_filter && direction == Direction::Outbound).then(alpn::filter),
             Self::Fault => Some(filter(FAULT, to_any(&HttpFault::default()))),
             Self::Cors => Some(filter(CORS, to_any(&Cors {}))),
-            Self::Stats => settings.mesh.metrics.then(|| filter("istio.stats", stats_config(direction))),
+            Self::Stats => default_metrics(settings).then(|| filter("istio.stats", stats_config(direction))),
             Self::Router => {
                 let suppress_envoy_headers = headers.no_envoy_debug_headers;
                 let config = Router { suppress_envoy_headers, ..Router::default() };
