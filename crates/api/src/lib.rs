@@ -19,5 +19,7 @@ pub use generated::istio::mesh::v1alpha1 as mesh;
 pub use generated::istio::networking::v1alpha3 as networking;
 /// `istio.networking.v1beta1`: a proxy's settings as an object of its own.
 pub use generated::istio::networking::v1beta1 as proxy_config;
+/// `istio.security.v1beta1`: who may call whom, and how he shows who he is.
+pub use generated::istio::security::v1beta1 as security;
 /// `istio.type.v1beta1`: selectors.
 pub use generated::istio::r#type::v1beta1 as selector;

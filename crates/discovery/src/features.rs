@@ -1,7 +1,7 @@
 //! Istio's environment variables that shape what proxies are sent.
 
 use pilot_cli::Env;
-use pilot_model::Features;
+use pilot_model::{Features, JwksFetch};
 
 pub(crate) fn features(env: &Env) -> Features {
     let default = Features::default();
@@ -23,6 +23,13 @@ pub(crate) fn features(env: &Env) -> Features {
         skip_validate_trust_domain: env
             .flag("PILOT_SKIP_VALIDATE_TRUST_DOMAIN")
             .unwrap_or(default.skip_validate_trust_domain),
+        jwks_fetch: JwksFetch::parse(env.get("PILOT_JWT_ENABLE_REMOTE_JWKS").unwrap_or_default()),
+        many_authz_providers: env
+            .flag("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS")
+            .unwrap_or(default.many_authz_providers),
+        gateways_are_selected: env
+            .flag("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY")
+            .unwrap_or(default.gateways_are_selected),
         send_unhealthy_endpoints: env
             .flag("PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS")
             .unwrap_or(default.send_unhealthy_endpoints),

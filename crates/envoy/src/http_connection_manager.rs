@@ -11,8 +11,9 @@ use pilot_model::{ForwardClientCert, PathNormalization, ServerHeader, Span};
 use crate::access_log;
 use crate::cluster::preserve_case;
 use crate::convert::{ads_source, duration, seconds, stat_prefix};
-use crate::http_filter::{Direction, http_filters};
+use crate::http_filter::{ChainContext, Direction, http_filters};
 use crate::network_filter::filter;
+use crate::security::SecurityFilters;
 use crate::settings::{HttpTraits, Settings};
 use crate::tracing::tracing;
 
@@ -31,6 +32,8 @@ pub(crate) struct Manager<'a> {
     pub(crate) http2: bool,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) traits: &'a HttpTraits,
+    /// Policies of the workload, on the way to it or at a gateway.
+    pub(crate) security: Option<&'a SecurityFilters>,
 }
 
 impl Manager<'_> {
@@ -47,7 +50,12 @@ impl Manager<'_> {
             use_remote_address: Some(self.direction == Direction::Outbound && features.use_remote_address),
             upgrade_configs: vec![upgrade],
             stream_idle_timeout: Some(seconds(0)),
-            http_filters: http_filters(self.direction, headers, settings),
+            http_filters: http_filters(ChainContext {
+                direction: self.direction,
+                headers,
+                security: self.security,
+                settings,
+            }),
             tracing: tracing(&self.traits.tracing, settings),
             request_id_extension: Some(request_id()),
             proxy_100_continue: features.continue_headers,

@@ -4,19 +4,21 @@ mod alpn;
 pub(crate) mod cors;
 pub(crate) mod fault;
 mod grpc_stats;
+pub(crate) mod jwt_authn;
 mod metadata_exchange;
 
 use pilot_envoy_api::envoy::extensions::filters::http::cors::v3::Cors;
 use pilot_envoy_api::envoy::extensions::filters::http::fault::v3::HttpFault;
 use pilot_envoy_api::envoy::extensions::filters::http::router::v3::Router;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpFilter as Api, http_filter,
+    HttpFilter as Api, http_filter::ConfigType,
 };
 use pilot_envoy_api::to_any;
 use pilot_model::ProxyHeaders;
 use prost_types::Any;
 
-use crate::network_filter::{default_metrics, stats_config};
+use crate::network_filter::stats_config;
+use crate::security::{SecurityFilters, Step};
 use crate::settings::Settings;
 
 pub(crate) const FAULT: &str = "envoy.filters.http.fault";
@@ -33,6 +35,8 @@ pub(crate) enum Direction {
 enum HttpFilter {
     /// First, so that what later filters refuse is counted for the right peer.
     MetadataExchange,
+    /// Policies, in the order in which they are asked.
+    Security(Step),
     GrpcStats,
     /// Only towards other sidecars.
     Alpn,
@@ -45,8 +49,11 @@ enum HttpFilter {
     Router,
 }
 
-const CHAIN: [HttpFilter; 7] = [
+const CHAIN: [HttpFilter; 10] = [
     HttpFilter::MetadataExchange,
+    HttpFilter::Security(Step::Custom),
+    HttpFilter::Security(Step::Jwt),
+    HttpFilter::Security(Step::Local),
     HttpFilter::GrpcStats,
     HttpFilter::Alpn,
     HttpFilter::Fault,
@@ -55,37 +62,46 @@ const CHAIN: [HttpFilter; 7] = [
     HttpFilter::Router,
 ];
 
-pub(crate) fn http_filters(direction: Direction, headers: &ProxyHeaders, settings: Settings<'_>) -> Vec<Api> {
-    CHAIN.into_iter().filter_map(|filter| filter.build(direction, headers, settings)).collect()
+/// What a chain of filters depends on.
+#[derive(Clone, Copy)]
+pub(crate) struct ChainContext<'a> {
+    pub(crate) direction: Direction,
+    pub(crate) headers: &'a ProxyHeaders,
+    /// Policies of the workload, on the way to it or at a gateway.
+    pub(crate) security: Option<&'a SecurityFilters>,
+    pub(crate) settings: Settings<'a>,
+}
+
+pub(crate) fn http_filters(chain: ChainContext<'_>) -> Vec<Api> {
+    CHAIN.into_iter().flat_map(|filter| filter.build(chain)).collect()
 }
 
 impl HttpFilter {
-    fn build(self, direction: Direction, headers: &ProxyHeaders, settings: Settings<'_>) -> Option<Api> {
+    fn build(self, chain: ChainContext<'_>) -> Vec<Api> {
+        let ChainContext { direction, headers, security, settings } = chain;
         let features = &settings.options.features;
-        match self {
+        let one = match self {
             Self::MetadataExchange => {
                 features.metadata_exchange.then(|| metadata_exchange::filter(direction, headers))
             }
+            Self::Security(step) => return security.map(|policies| policies.http(step)).unwrap_or_default(),
             Self::GrpcStats => Some(grpc_stats::filter()),
             Self::Alpn => (features.alpn_filter && direction == Direction::Outbound).then(alpn::filter),
-            Self::Fault => Some(filter(FAULT, to_any(&HttpFault::default()))),
-            Self::Cors => Some(filter(CORS, to_any(&Cors {}))),
-            Self::Stats => default_metrics(settings).then(|| filter("istio.stats", stats_config(direction))),
+            Self::Fault => Some(http_filter(FAULT, to_any(&HttpFault::default()))),
+            Self::Cors => Some(http_filter(CORS, to_any(&Cors {}))),
+            Self::Stats => settings.mesh.metrics.then(|| http_filter("istio.stats", stats_config(direction))),
             Self::Router => {
                 let suppress_envoy_headers = headers.no_envoy_debug_headers;
                 let config = Router { suppress_envoy_headers, ..Router::default() };
-                Some(filter("envoy.filters.http.router", to_any(&config)))
+                Some(http_filter("envoy.filters.http.router", to_any(&config)))
             }
-        }
+        };
+        one.into_iter().collect()
     }
 }
 
-fn filter(name: &str, config: Any) -> Api {
-    Api {
-        name: name.to_owned(),
-        config_type: Some(http_filter::ConfigType::TypedConfig(config)),
-        ..Api::default()
-    }
+pub(crate) fn http_filter(name: &str, config: Any) -> Api {
+    Api { name: name.to_owned(), config_type: Some(ConfigType::TypedConfig(config)), ..Api::default() }
 }
 
 #[cfg(test)]

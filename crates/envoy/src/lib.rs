@@ -4,16 +4,20 @@
 //! depend on beyond the plan stands in its `…Traits`: two proxies with equal traits are sent the same bytes.
 
 mod access_log;
+mod authorization;
 mod cluster;
 mod convert;
 mod endpoint_group;
+mod ext_authz;
 mod http_connection_manager;
 mod http_filter;
 mod listener;
 mod metadata;
 mod network_filter;
+mod rbac;
 mod route;
 mod route_table;
+mod security;
 mod settings;
 mod tls_context;
 mod tracing;
@@ -22,12 +26,13 @@ mod virtual_host;
 pub use cluster::{fixed_clusters, inbound_clusters, outbound_clusters};
 pub use endpoint_group::assignments;
 pub use listener::{
-    L4Part, OutboundListener, Part, PartKey, PartKind, Place, merge_parts, outbound_listener, outbound_parts,
-    virtual_inbound, virtual_outbound,
+    Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, merge_parts, outbound_listener,
+    outbound_parts, virtual_inbound, virtual_outbound,
 };
 pub use route_table::route_table;
+pub use security::{SecurityFilters, SecurityPolicies, security_filters};
 pub use settings::{
-    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, RouteTraits, Settings,
-    TracingTraits,
+    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PolicyTraits, RouteTraits,
+    Settings, TracingTraits,
 };
 pub use virtual_host::{Neighbours, VirtualHost, virtual_hosts};

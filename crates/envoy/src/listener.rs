@@ -13,7 +13,7 @@ mod part;
 mod virtual_outbound;
 
 pub use build::outbound_listener;
-pub use inbound::virtual_inbound;
+pub use inbound::{Guard, virtual_inbound};
 pub use merge::{OutboundListener, merge_parts};
 pub use part::{L4Part, Part, PartKey, PartKind, Place, outbound_parts};
 pub use virtual_outbound::virtual_outbound;

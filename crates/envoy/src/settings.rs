@@ -1,9 +1,7 @@
-use std::collections::BTreeMap;
-
 use pilot_base::Name;
 use pilot_model::{
-    Interception, IpMode, MeshConfig, MeshOptions, Number, OutboundMode, ProxyHeaders, ProxyType, Span,
-    TraceTag,
+    CertificateFiles, ConfigId, Interception, IpMode, MeshConfig, MeshOptions, OutboundMode, ProxyHeaders,
+    ProxyType, Span,
 };
 
 /// What every resource may depend on.
@@ -40,6 +38,7 @@ pub struct ListenerTraits {
     /// Ports at which the proxy's own bootstrap listens.
     pub own_ports: Vec<u16>,
     pub idle_timeout: Option<Span>,
+    pub server_files: CertificateFiles,
 }
 
 /// What, beyond that, can shape a listener for HTTP. Most of it is for tracing, and differs from workload to workload.
@@ -57,11 +56,19 @@ pub struct TracingTraits {
     pub mesh_id: Name,
     pub namespace: Name,
     pub cluster: Name,
-    /// In percent.
-    pub sampling: Number,
+    /// Hundredths of a percent, so that it can be compared.
+    pub sampling: u32,
     pub max_path_tag_length: u32,
     pub istio_tags: bool,
-    pub custom_tags: BTreeMap<Name, TraceTag>,
+    pub literal_tags: Vec<(Name, Name)>,
+}
+
+/// The policies that shape the filters of a proxy's listeners, in the order in which they count.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PolicyTraits {
+    pub kind: ProxyType,
+    pub requests: Vec<ConfigId>,
+    pub authorization: Vec<ConfigId>,
 }
 
 /// What of a proxy can shape its routes.

@@ -6,12 +6,17 @@ use pilot_envoy_api::envoy::extensions::transport_sockets::raw_buffer::v3::RawBu
 use pilot_envoy_api::envoy::extensions::transport_sockets::tls::v3 as tls;
 use pilot_envoy_api::envoy::r#type::matcher::v3 as matcher;
 use pilot_envoy_api::to_any;
+use pilot_mesh::trust_domains;
+use pilot_model::CertificateFiles;
 
 use crate::convert::seconds;
 use crate::settings::Settings;
 
 pub(crate) const TLS_SOCKET: &str = "envoy.transport_sockets.tls";
 
+/// Secrets that every proxy has: who it is, and whom it believes.
+const DEFAULT: &str = "default";
+const ROOT: &str = "ROOTCA";
 /// Ciphers that sidecars accept from each other.
 const CIPHERS: [&str; 6] = [
     "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -32,10 +37,19 @@ pub(crate) fn raw_buffer() -> core::TransportSocket {
 
 /// A secret that the proxy's own agent serves.
 pub(crate) fn sds_secret(name: &str) -> tls::SdsSecretConfig {
+    secret_of(name, "sds-grpc")
+}
+
+/// A secret in files, which the agent reads, or somebody else if he is there.
+pub(crate) fn file_secret(name: &str, files: &CertificateFiles) -> tls::SdsSecretConfig {
+    secret_of(name, if files.served_apart { "sds-files-grpc" } else { "sds-grpc" })
+}
+
+fn secret_of(name: &str, cluster: &str) -> tls::SdsSecretConfig {
     use core::api_config_source::ApiType;
     use core::config_source::ConfigSourceSpecifier;
     use core::grpc_service::{EnvoyGrpc, TargetSpecifier};
-    let grpc = EnvoyGrpc { cluster_name: "sds-grpc".to_owned(), ..EnvoyGrpc::default() };
+    let grpc = EnvoyGrpc { cluster_name: cluster.to_owned(), ..EnvoyGrpc::default() };
     let service = core::GrpcService {
         target_specifier: Some(TargetSpecifier::EnvoyGrpc(grpc)),
         ..core::GrpcService::default()
@@ -51,7 +65,8 @@ pub(crate) fn sds_secret(name: &str) -> tls::SdsSecretConfig {
         name: name.to_owned(),
         sds_config: Some(core::ConfigSource {
             config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(api)),
-            initial_fetch_timeout: Some(seconds(0)),
+            // Without its own identity a proxy is of no use, so it waits; other secrets may never come.
+            initial_fetch_timeout: [DEFAULT, ROOT].contains(&name).then(|| seconds(0)),
             resource_api_version: core::ApiVersion::V3 as i32,
             ..core::ConfigSource::default()
         }),
@@ -59,35 +74,35 @@ pub(crate) fn sds_secret(name: &str) -> tls::SdsSecretConfig {
 }
 
 /// What a sidecar asks of whoever calls it with mutual TLS.
-pub(crate) fn downstream_mutual(alpn: &[&str], settings: Settings<'_>) -> core::TransportSocket {
+pub(crate) fn downstream_mutual(
+    alpn: &[&str],
+    files: &CertificateFiles,
+    settings: Settings<'_>,
+) -> core::TransportSocket {
     use core::transport_socket::ConfigType;
     use tls::common_tls_context::{CombinedCertificateValidationContext, ValidationContextType};
     use tls::tls_parameters::TlsProtocol;
-    let trusted = if settings.options.features.skip_validate_trust_domain {
-        Vec::new()
-    } else {
-        let aliases = settings.mesh.trust_domain_aliases.iter();
-        std::iter::once(&settings.mesh.trust_domain).chain(aliases).map(of_trust_domain).collect()
-    };
     #[allow(deprecated, reason = "Istio's proxies of all supported versions read this field")]
     let default = tls::CertificateValidationContext {
-        match_subject_alt_names: trusted,
+        match_subject_alt_names: trusted(settings),
         ..tls::CertificateValidationContext::default()
     };
+    let oldest = TlsProtocol::TlSv12;
+    let ciphers = CIPHERS.iter().map(|cipher| (*cipher).to_owned()).collect();
     let context = tls::DownstreamTlsContext {
         common_tls_context: Some(tls::CommonTlsContext {
             alpn_protocols: alpn.iter().map(|p| (*p).to_owned()).collect(),
             tls_params: Some(tls::TlsParameters {
-                tls_minimum_protocol_version: TlsProtocol::TlSv12 as i32,
+                tls_minimum_protocol_version: oldest as i32,
                 tls_maximum_protocol_version: TlsProtocol::TlSv13 as i32,
-                cipher_suites: CIPHERS.iter().map(|c| (*c).to_owned()).collect(),
+                cipher_suites: ciphers,
                 ..tls::TlsParameters::default()
             }),
-            tls_certificate_sds_secret_configs: vec![sds_secret("default")],
+            tls_certificate_sds_secret_configs: vec![identity(files)],
             validation_context_type: Some(ValidationContextType::CombinedValidationContext(
                 CombinedCertificateValidationContext {
                     default_validation_context: Some(default),
-                    validation_context_sds_secret_config: Some(sds_secret("ROOTCA")),
+                    validation_context_sds_secret_config: Some(roots(files)),
                     ..CombinedCertificateValidationContext::default()
                 },
             )),
@@ -100,6 +115,36 @@ pub(crate) fn downstream_mutual(alpn: &[&str], settings: Settings<'_>) -> core::
         name: TLS_SOCKET.to_owned(),
         config_type: Some(ConfigType::TypedConfig(to_any(&context))),
     }
+}
+
+/// The certificate of a proxy, from files if it has some.
+fn identity(files: &CertificateFiles) -> tls::SdsSecretConfig {
+    if files.chain.is_empty() || files.key.is_empty() {
+        return sds_secret(DEFAULT);
+    }
+    file_secret(&format!("file-cert:{}~{}", files.chain, files.key), files)
+}
+
+/// Who may have signed the other side's certificate.
+fn roots(files: &CertificateFiles) -> tls::SdsSecretConfig {
+    if files.root.is_empty() {
+        return sds_secret(ROOT);
+    }
+    file_secret(&format!("file-root:{}", files.root), files)
+}
+
+/// The trust domains whose members may call, each once.
+fn trusted(settings: Settings<'_>) -> Vec<matcher::StringMatcher> {
+    if settings.options.features.skip_validate_trust_domain {
+        return Vec::new();
+    }
+    let mut domains: Vec<&Name> = Vec::new();
+    for domain in trust_domains(settings.mesh) {
+        if !domain.is_empty() && !domains.contains(&domain) {
+            domains.push(domain);
+        }
+    }
+    domains.into_iter().map(of_trust_domain).collect()
 }
 
 fn of_trust_domain(domain: &Name) -> matcher::StringMatcher {

@@ -7,6 +7,7 @@
 //!                        all three ─plan─► HostPlan, which `envoy` turns into resources
 //! ```
 
+mod attachment;
 mod choose;
 mod entry;
 mod inbound;
@@ -14,14 +15,17 @@ mod kube;
 mod layer;
 mod locality;
 mod names;
+mod peer;
 mod plan;
 mod policy;
 mod routes;
 mod traffic;
+mod trust_domain;
 
 #[cfg(test)]
 mod testing;
 
+pub use attachment::Workload;
 pub use choose::{choose, ports};
 pub use entry::{EntryPlan, expand_entry};
 pub use inbound::{Target, order_targets};
@@ -29,7 +33,9 @@ pub use kube::kube_endpoints;
 pub use layer::{EgressKey, Layer, egress_keys, imports};
 pub use locality::effective_locality;
 pub use names::{ClusterName, Direction, fqdn, spiffe};
+pub use peer::{NamespacePeers, PeerModes};
 pub use plan::{HostPlan, Outlook};
 pub use policy::{for_port, for_subset};
 pub use routes::{RouteRule, applies_to_mesh, destinations, resolve_routes, select_routes};
 pub use traffic::{RuleIndex, TrafficPlan, resolve_rule, select_traffic};
+pub use trust_domain::{domains_with_aliases, principals_with_aliases, trust_domains};

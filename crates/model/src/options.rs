@@ -20,6 +20,26 @@ impl Default for MeshOptions {
     }
 }
 
+/// Who fetches the keys that tokens are checked with, where a policy only says where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum JwksFetch {
+    #[default]
+    Istiod,
+    /// Envoy, if the host is one of the mesh.
+    Hybrid,
+    Envoy,
+}
+
+impl JwksFetch {
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "hybrid" | "true" => Self::Hybrid,
+            "envoy" => Self::Envoy,
+            _ => Self::Istiod,
+        }
+    }
+}
+
 /// Switches that Istio's users know by their environment variables.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Features {
@@ -41,6 +61,12 @@ pub struct Features {
     pub use_remote_address: bool,
     /// `PILOT_SKIP_VALIDATE_TRUST_DOMAIN`
     pub skip_validate_trust_domain: bool,
+    /// `PILOT_JWT_ENABLE_REMOTE_JWKS`
+    pub jwks_fetch: JwksFetch,
+    /// `PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS`
+    pub many_authz_providers: bool,
+    /// `ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY`
+    pub gateways_are_selected: bool,
     /// `PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS`
     pub send_unhealthy_endpoints: bool,
     /// `ISTIO_DUAL_STACK`
@@ -67,6 +93,9 @@ impl Default for Features {
             trace_sampling: 1.0,
             use_remote_address: false,
             skip_validate_trust_domain: false,
+            jwks_fetch: JwksFetch::default(),
+            many_authz_providers: false,
+            gateways_are_selected: true,
             send_unhealthy_endpoints: true,
             dual_stack: false,
             continue_headers: true,

@@ -58,6 +58,16 @@ impl Version {
     }
 }
 
+/// Files with certificates that a proxy uses in place of those it is issued; empty where none is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CertificateFiles {
+    pub chain: Name,
+    pub key: Name,
+    pub root: Name,
+    /// Does somebody else than the agent read them?
+    pub served_apart: bool,
+}
+
 /// A proxy, as it introduces itself.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Proxy {
@@ -86,6 +96,10 @@ pub struct Proxy {
     pub unprivileged: bool,
     /// Ports at which its bootstrap listens, for health checks and metrics.
     pub own_ports: Vec<u16>,
+    /// For those who call it.
+    pub server_files: CertificateFiles,
+    /// For those it calls.
+    pub client_files: CertificateFiles,
     /// Its own settings, if it sent any.
     pub config: Option<ProxyConfig>,
 }
@@ -116,6 +130,8 @@ impl Proxy {
             outbound_exact_balance: false,
             unprivileged: false,
             own_ports: Vec::new(),
+            server_files: CertificateFiles::default(),
+            client_files: CertificateFiles::default(),
             config: None,
         }
     }

@@ -21,6 +21,7 @@ mod plans;
 mod registry;
 mod routes;
 mod rules;
+mod security;
 
 use std::sync::Arc;
 
@@ -45,14 +46,16 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     let inputs = Inputs::declare(graph);
     let registry = registry::Registry::declare(graph, inputs);
     let rules = rules::Rules::declare(graph, inputs);
-    let audiences = audience::Audiences::declare(graph, inputs, registry, rules);
+    let policies = security::Policies::declare(graph, inputs);
+    let audiences = audience::Audiences::declare(graph, inputs, registry, rules, policies);
     let plans = plans::Plans::declare(graph, inputs, registry, rules, audiences);
+    let filters = policies.filters(graph, &audiences.policies, registry);
     let parts = manifests::Parts {
         clusters: clusters::Clusters::declare(graph, plans, audiences),
         endpoints: endpoints::Endpoints::declare(graph, plans, audiences),
         listeners: listeners::Listeners::declare(graph, plans, audiences),
         routes: routes::Routes::declare(graph, plans, audiences),
-        inbound: inbound::declare(graph, plans, audiences),
+        inbound: inbound::declare(graph, plans, audiences, filters),
     };
     let manifests = manifests::declare(graph, audiences, parts);
     let issues = IssueTables::declare(graph, registry, rules);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pilot_base::{Labels, Name};
 use pilot_envoy_api::envoy::config::core::v3::Node;
-use pilot_model::{Interception, Locality, Proxy, ProxyType, Version};
+use pilot_model::{CertificateFiles, Interception, Locality, Proxy, ProxyType, Version};
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
@@ -69,6 +69,8 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
             .into_iter()
             .flatten()
             .collect(),
+        server_files: meta.files("TLS_SERVER_CERT_CHAIN", "TLS_SERVER_KEY", "TLS_SERVER_ROOT_CERT"),
+        client_files: meta.files("TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
         config,
     })
 }
@@ -158,6 +160,15 @@ impl Metadata<'_> {
                 .parse()
                 .map(Some)
                 .map_err(|_| NodeError::Metadata(key, format!("{:?} is not a port", shorten(text)))),
+        }
+    }
+
+    fn files(&self, chain: &'static str, key: &'static str, root: &'static str) -> CertificateFiles {
+        CertificateFiles {
+            chain: self.name(chain),
+            key: self.name(key),
+            root: self.name(root),
+            served_apart: self.text("file-credential") == "true",
         }
     }
 

@@ -65,8 +65,8 @@ impl MeshFile {
                 batch.events.push(Event::Mesh(Box::new(mesh)));
                 batch
             }
-            Err(more) => {
-                issues.extend(more);
+            Err(issue) => {
+                issues.push(issue);
                 self.note(issues)
             }
         }

@@ -230,11 +230,7 @@ fn http_pool(
     }
 }
 
-pub(crate) fn outlier(
-    message: &api::OutlierDetection,
-    path: &str,
-    check: &mut Check<'_>,
-) -> OutlierDetection {
+fn outlier(message: &api::OutlierDetection, path: &str, check: &mut Check<'_>) -> OutlierDetection {
     let at = |field: &str| format!("{path}.{field}");
     let max_ejection_percent = check.count(at("maxEjectionPercent"), message.max_ejection_percent);
     if max_ejection_percent > 100 {
@@ -255,7 +251,7 @@ pub(crate) fn outlier(
     }
 }
 
-pub(crate) fn tls(message: api::ClientTlsSettings) -> Tls {
+fn tls(message: api::ClientTlsSettings) -> Tls {
     use api::client_tls_settings::TlSmode as Api;
     Tls {
         mode: match Api::try_from(message.mode).unwrap_or(Api::Disable) {

@@ -16,5 +16,5 @@ pub(super) fn filter() -> HttpFilter {
             to(Protocol::Http2, ["istio-h2", "istio", "h2"]),
         ],
     };
-    super::filter("istio.alpn", to_any(&config))
+    super::http_filter("istio.alpn", to_any(&config))
 }

@@ -9,5 +9,5 @@ pub(super) fn filter() -> HttpFilter {
         per_method_stat_specifier: Some(filter_config::PerMethodStatSpecifier::StatsForAllMethods(false)),
         ..FilterConfig::default()
     };
-    super::filter("envoy.filters.http.grpc_stats", to_any(&config))
+    super::http_filter("envoy.filters.http.grpc_stats", to_any(&config))
 }

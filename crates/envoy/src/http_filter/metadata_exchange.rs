@@ -27,5 +27,5 @@ pub(super) fn filter(direction: Direction, headers: &ProxyHeaders) -> HttpFilter
             fields_of([("upstream_discovery", discovery()), ("upstream_propagation", propagation)])
         }
     };
-    super::filter("istio.metadata_exchange", typed_struct(TYPE, config))
+    super::http_filter("istio.metadata_exchange", typed_struct(TYPE, config))
 }

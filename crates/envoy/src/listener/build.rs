@@ -120,6 +120,7 @@ impl Builder<'_> {
                     http2: false,
                     idle_timeout: self.traits.idle_timeout,
                     traits: self.http?,
+                    security: None,
                 };
                 Some(vec![manager.build(self.settings)])
             }

@@ -5,8 +5,8 @@ use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
 use pilot_envoy_api::envoy::config::route::v3 as route;
-use pilot_mesh::{ClusterName, Target};
-use pilot_model::{Interception, ListenerProtocol, Protocol};
+use pilot_mesh::{ClusterName, PeerModes, Target};
+use pilot_model::{Interception, ListenerProtocol, MtlsMode, Protocol};
 use pilot_xds::Encoded;
 
 use super::inspector::{inspectors, original_dst, original_src};
@@ -17,6 +17,7 @@ use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
 use crate::network_filter::{TcpProxy, istio_stats, metadata_exchange};
 use crate::route::inbound as inbound_route;
+use crate::security::{SecurityFilters, Step};
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 use crate::tls_context::downstream_mutual;
 
@@ -70,6 +71,33 @@ const AUTO_CASES: [Case; 5] = [
     Case { alpn: &[], tls: Tls::Theirs, serves: Serves::Tcp },
 ];
 
+const STRICT_HTTP: [Case; 1] = [Case { alpn: &[], tls: Tls::Ours, serves: Serves::Http }];
+const STRICT_TCP: [Case; 1] = [Case { alpn: &[], tls: Tls::Ours, serves: Serves::Tcp }];
+const STRICT_AUTO: [Case; 2] = [
+    Case { alpn: &ISTIO_HTTP, tls: Tls::Ours, serves: Serves::Http },
+    Case { alpn: &[], tls: Tls::Ours, serves: Serves::Tcp },
+];
+const PLAIN_HTTP_CASES: [Case; 1] = [Case { alpn: &[], tls: Tls::None, serves: Serves::Http }];
+const PLAIN_TCP: [Case; 1] = [Case { alpn: &[], tls: Tls::None, serves: Serves::Tcp }];
+const PLAIN_AUTO: [Case; 2] = [
+    Case { alpn: &PLAIN_HTTP, tls: Tls::None, serves: Serves::Http },
+    Case { alpn: &[], tls: Tls::None, serves: Serves::Tcp },
+];
+
+fn cases(protocol: ListenerProtocol, mode: MtlsMode) -> &'static [Case] {
+    match (protocol, mode) {
+        (ListenerProtocol::Http, MtlsMode::Permissive) => &HTTP_CASES,
+        (ListenerProtocol::Http, MtlsMode::Strict) => &STRICT_HTTP,
+        (ListenerProtocol::Http, MtlsMode::Disable) => &PLAIN_HTTP_CASES,
+        (ListenerProtocol::Auto, MtlsMode::Permissive) => &AUTO_CASES,
+        (ListenerProtocol::Auto, MtlsMode::Strict) => &STRICT_AUTO,
+        (ListenerProtocol::Auto, MtlsMode::Disable) => &PLAIN_AUTO,
+        (ListenerProtocol::Tcp | ListenerProtocol::None, MtlsMode::Permissive) => &TCP_CASES,
+        (ListenerProtocol::Tcp | ListenerProtocol::None, MtlsMode::Strict) => &STRICT_TCP,
+        (ListenerProtocol::Tcp | ListenerProtocol::None, MtlsMode::Disable) => &PLAIN_TCP,
+    }
+}
+
 /// A port of the application, or all that nobody declared.
 struct Port {
     chain: ChainNames,
@@ -88,20 +116,32 @@ struct ChainNames {
     stat_prefix: String,
 }
 
+/// Who is let in to a workload.
+#[derive(Clone, Copy)]
+pub struct Guard<'a> {
+    pub peers: &'a PeerModes,
+    pub filters: &'a SecurityFilters,
+}
+
 /// The listener to which all inbound traffic is redirected. Nothing, if nothing is redirected: then the application
 /// itself listens at its ports.
 pub fn virtual_inbound(
     targets: &[Target],
     traits: &ListenerTraits,
     http: &HttpTraits,
+    guard: Guard<'_>,
     settings: Settings<'_>,
 ) -> Option<Arc<Encoded>> {
     if traits.interception == Interception::None {
         return None;
     }
-    let builder = Builder { traits, http, settings };
+    let builder = Builder { traits, http, guard, settings };
     let mut chains = vec![builder.to_itself()];
-    chains.extend(builder.chains(&undeclared()));
+    chains.extend(builder.chains(&undeclared(None)));
+    // Ports with a mode of their own may be such that no service declares.
+    let declared = |port: &&u16| targets.iter().any(|target| target.target_port == **port);
+    let spoken_of = guard.peers.ports.keys().filter(|port| !declared(port));
+    chains.extend(spoken_of.flat_map(|port| builder.chains(&undeclared(Some(*port)))));
     chains.extend(builder.ports(targets).iter().flat_map(|port| builder.chains(port)));
     let tproxy = traits.interception == Interception::Tproxy;
     let mut filters = vec![original_dst()];
@@ -121,8 +161,8 @@ pub fn virtual_inbound(
     Some(Arc::new(encode(&listener)))
 }
 
-/// Ports that no service declares.
-fn undeclared() -> Port {
+/// Ports that no service declares, or one of them.
+fn undeclared(target: Option<u16>) -> Port {
     let cluster = "InboundPassthroughCluster";
     Port {
         chain: ChainNames {
@@ -134,13 +174,14 @@ fn undeclared() -> Port {
         host: String::new(),
         number: 0,
         protocol: Protocol::Auto,
-        target: None,
+        target,
     }
 }
 
 struct Builder<'a> {
     traits: &'a ListenerTraits,
     http: &'a HttpTraits,
+    guard: Guard<'a>,
     settings: Settings<'a>,
 }
 
@@ -191,11 +232,8 @@ impl Builder<'_> {
     }
 
     fn chains(&self, port: &Port) -> Vec<api::FilterChain> {
-        let cases: &[Case] = match port.protocol.listener() {
-            ListenerProtocol::Http => &HTTP_CASES,
-            ListenerProtocol::Auto => &AUTO_CASES,
-            ListenerProtocol::Tcp | ListenerProtocol::None => &TCP_CASES,
-        };
+        let mode = self.guard.peers.at(port.target.unwrap_or(0));
+        let cases = cases(port.protocol.listener(), mode);
         cases.iter().map(|case| self.chain(port, case)).collect()
     }
 
@@ -224,17 +262,20 @@ impl Builder<'_> {
     }
 
     fn mutual_tls(&self, case: &Case) -> core::TransportSocket {
-        let plain =
-            case.serves == Serves::Http || self.settings.options.features.disable_metadata_exchange_alpn;
-        let alpn: &[&str] = if plain { &HTTP_ALPN } else { &TCP_ALPN };
-        downstream_mutual(alpn, self.settings)
+        let features = &self.settings.options.features;
+        let exchanges = features.metadata_exchange && !features.disable_metadata_exchange_alpn;
+        let alpn: &[&str] = if case.serves == Serves::Tcp && exchanges { &TCP_ALPN } else { &HTTP_ALPN };
+        downstream_mutual(alpn, &self.traits.server_files, self.settings)
     }
 
     fn tcp_filters(&self, port: &Port) -> Vec<api::Filter> {
         let proxy = TcpProxy { idle_timeout: self.traits.idle_timeout, ..TcpProxy::to(&port.cluster) };
-        let exchange = metadata_exchange(self.settings);
-        let stats = istio_stats(Direction::Inbound, self.settings);
-        exchange.into_iter().chain(stats).chain([proxy.build(self.settings)]).collect()
+        let mut filters: Vec<api::Filter> = metadata_exchange(self.settings).into_iter().collect();
+        filters.extend(self.guard.filters.network(Step::Custom));
+        filters.extend(self.guard.filters.network(Step::Local));
+        filters.extend(istio_stats(Direction::Inbound, self.settings));
+        filters.push(proxy.build(self.settings));
+        filters
     }
 
     fn http_filters(&self, port: &Port) -> Vec<api::Filter> {
@@ -245,6 +286,7 @@ impl Builder<'_> {
             http2: port.protocol.is_http2(),
             idle_timeout: self.traits.idle_timeout,
             traits: self.http,
+            security: Some(self.guard.filters),
         };
         metadata_exchange(self.settings).into_iter().chain([manager.build(self.settings)]).collect()
     }

@@ -4,18 +4,20 @@ use std::sync::Arc;
 
 use pilot_base::{Labels, Name, SharedMap};
 use pilot_envoy::{
-    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, RouteTraits, Settings,
-    TracingTraits,
+    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PolicyTraits, RouteTraits,
+    Settings, TracingTraits,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::Layer;
+use pilot_mesh::{Layer, PeerModes};
 use pilot_model::{
-    Config, Interception, Locality, Number, OutboundMode, Proxy, ProxyConfig, ProxyId, ProxyType, Sidecar,
+    Config, Interception, Locality, OutboundMode, Proxy, ProxyConfig, ProxyId, ProxyType, Sidecar,
+    TracingConfig,
 };
 
 use super::inputs::Inputs;
 use super::registry::{Registry, Served};
 use super::rules::Rules;
+use super::security::Policies;
 
 /// All that can influence what a proxy is sent. Proxies with equal audiences share every byte.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,6 +32,9 @@ pub struct Audience {
     pub http: Arc<HttpTraits>,
     pub route: Arc<RouteTraits>,
     pub fixed: FixedTraits,
+    /// Who is let in to them.
+    pub peers: PeerModes,
+    pub policies: Arc<PolicyTraits>,
     /// What they serve themselves.
     pub(super) served: Vec<Served>,
 }
@@ -50,15 +55,27 @@ pub(super) struct Audiences {
     pub(super) route: Table<(Layer, Arc<RouteTraits>), Askers>,
     pub(super) fixed: Table<FixedTraits, Askers>,
     pub(super) listener_traits: Table<Arc<ListenerTraits>, Askers>,
+    pub(super) policies: Table<Arc<PolicyTraits>, Askers>,
 }
 
 impl Audiences {
-    pub(super) fn declare(graph: &mut Graph, inputs: Inputs, registry: Registry, rules: Rules) -> Self {
+    pub(super) fn declare(
+        graph: &mut Graph,
+        inputs: Inputs,
+        registry: Registry,
+        rules: Rules,
+        policies: Policies,
+    ) -> Self {
         let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
             let proxy = reader.get(&inputs.proxies, id)?;
             let settings = inputs.settings(reader)?;
             let sidecar = sidecar_of(proxy, settings, rules, reader);
-            Some(Arc::new(audience(proxy, sidecar.map(|s| &**s), settings, served(proxy, registry, reader))))
+            let own = Own {
+                served: served(proxy, registry, reader),
+                peers: policies.peers(reader, &proxy.namespace).modes(&proxy.labels),
+                policies: Arc::new(policies.traits(proxy, reader)?),
+            };
+            Some(Arc::new(audience(proxy, sidecar.map(|s| &**s), settings, own)))
         });
         // A table of the proxies that ask for something, for each thing that can be asked for.
         macro_rules! askers {
@@ -86,6 +103,7 @@ impl Audiences {
             route: askers!("route askers", |a| a.in_each_layer(&a.route)),
             fixed: askers!("fixed cluster askers", |a| [a.fixed.clone()]),
             listener_traits: askers!("virtual listener askers", |a| [Arc::clone(&a.listener)]),
+            policies: askers!("policy askers", |a| [Arc::clone(&a.policies)]),
         }
     }
 }
@@ -122,12 +140,15 @@ fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served>
     out
 }
 
-fn audience(
-    proxy: &Proxy,
-    sidecar: Option<&Config<Sidecar>>,
-    settings: Settings<'_>,
+/// What was found out about one workload.
+struct Own {
     served: Vec<Served>,
-) -> Audience {
+    peers: PeerModes,
+    policies: Arc<PolicyTraits>,
+}
+
+fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings<'_>, own: Own) -> Audience {
+    let Own { served, peers, policies } = own;
     let config = proxy.config.as_ref().unwrap_or(&settings.mesh.default_config);
     let headers = &config.headers;
     let policy = sidecar.and_then(|s| s.spec.outbound_traffic_policy.as_ref());
@@ -158,6 +179,8 @@ fn audience(
             x_forwarded_host: headers.x_forwarded_host,
         }),
         fixed: FixedTraits { ip_mode, preserve_case: headers.preserve_case },
+        peers,
+        policies,
         served,
     }
 }
@@ -173,6 +196,7 @@ fn listener_traits(proxy: &Proxy, outbound: OutboundMode) -> ListenerTraits {
         unprivileged: proxy.unprivileged,
         own_ports: proxy.own_ports.clone(),
         idle_timeout: proxy.idle_timeout,
+        server_files: proxy.server_files.clone(),
     }
 }
 
@@ -184,17 +208,25 @@ fn dns_suffix(proxy: &Proxy) -> Name {
 
 fn tracing(proxy: &Proxy, config: &ProxyConfig, settings: Settings<'_>) -> TracingTraits {
     let label = |labels: &Labels, key: &str| labels.get(key).cloned().unwrap_or_default();
-    let tracing = &config.tracing;
+    let none = TracingConfig::default();
+    let tracing = config.tracing.as_ref().unwrap_or(&none);
+    let percent =
+        if tracing.sampling == 0.0 { settings.options.features.trace_sampling } else { tracing.sampling };
     TracingTraits {
         canonical_service: label(&proxy.labels, "service.istio.io/canonical-name"),
         canonical_revision: label(&proxy.labels, "service.istio.io/canonical-revision"),
         mesh_id: proxy.mesh_id.clone(),
         namespace: proxy.namespace.clone(),
         cluster: proxy.cluster.clone(),
-        sampling: tracing.sampling.unwrap_or(Number(settings.options.features.trace_sampling)),
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share is from 0 to 100"
+        )]
+        sampling: (percent.clamp(0.0, 100.0) * 100.0).round() as u32,
         max_path_tag_length: tracing.max_path_tag_length,
         istio_tags: tracing.istio_tags.unwrap_or(true),
-        custom_tags: tracing.custom_tags.clone(),
+        literal_tags: tracing.literal_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use pilot_envoy::{inbound_clusters, virtual_inbound};
+use pilot_envoy::{Guard, PolicyTraits, SecurityFilters, inbound_clusters, virtual_inbound};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{Target, order_targets, ports};
 use pilot_model::{Interception, ProxyType};
@@ -19,6 +19,7 @@ pub(super) fn declare(
     graph: &mut Graph,
     plans: Plans,
     audiences: Audiences,
+    filters: Table<Arc<PolicyTraits>, Arc<SecurityFilters>>,
 ) -> Table<Arc<Audience>, Inbound> {
     let inputs = plans.inputs;
     graph.map("inbound", &audiences.all, move |audience, reader| {
@@ -33,7 +34,8 @@ pub(super) fn declare(
         let redirected = audience.listener.interception != Interception::None;
         let clusters = if redirected { &targets[..] } else { &[] };
         let clusters = inbound_clusters(clusters, &audience.fixed, settings, rules);
-        let listener = virtual_inbound(&targets, &audience.listener, &audience.http, settings);
+        let guard = Guard { peers: &audience.peers, filters: reader.get(&filters, &audience.policies)? };
+        let listener = virtual_inbound(&targets, &audience.listener, &audience.http, guard, settings);
         let layer = |encoded: &mut dyn Iterator<Item = Arc<pilot_xds::Encoded>>| {
             encoded.map(|e| (e.name().clone(), Some(e))).collect()
         };
