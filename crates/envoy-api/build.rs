@@ -1,11 +1,13 @@
 //! Generates Envoy's messages from the .proto files inside the crate `envoy-types`, with `BTreeMap` for map fields, so that
 //! the same message always encodes to the same bytes. Nothing generated is kept in the repository.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
 use prost::Message as _;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
 /// The files whose messages we build or read; what they import comes along.
 const ROOTS: &[&str] = &[
@@ -67,9 +69,18 @@ fn main() -> io::Result<()> {
     compiler.include_imports(true);
     compiler.open_files(ROOTS).map_err(io::Error::other)?;
     let set = compiler.file_descriptor_set();
+    // EnvoyFilters may name any message of Envoy's: as data all of them are known, as code only those of `ROOTS`.
+    let mut everything = prost_types::FileDescriptorSet::default();
+    let mut known = BTreeSet::new();
+    for file in all_files(&shipped)?.into_iter().filter_map(|file| file.to_str().map(str::to_owned)) {
+        if !known.contains(&file) {
+            let files = describe(&shipped, &file)?.file.into_iter();
+            everything.file.extend(files.filter(|file| known.insert(file.name().to_owned())));
+        }
+    }
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("OUT_DIR is not set"))?);
-    fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
+    fs::write(out.join("descriptors.bin"), everything.encode_to_vec())?;
     // What a client of the discovery service may ask for by reflection is a small part of everything.
     let mut service = protox::Compiler::new(includes(&shipped)).map_err(io::Error::other)?;
     service.include_imports(true);
@@ -82,6 +93,69 @@ fn main() -> io::Result<()> {
         .type_name_domain(["."], "type.googleapis.com")
         .include_file("mod.rs")
         .compile_fds(set)
+}
+
+/// A file and what it imports. Each is compiled by itself: many use relative names, which would mean something else if
+/// all packages were known.
+fn describe(shipped: &Path, file: &str) -> io::Result<prost_types::FileDescriptorSet> {
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(Corrected { shipped: shipped.to_owned() });
+    includes(shipped).for_each(|folder| resolver.add(IncludeFileResolver::new(folder)));
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = protox::Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true);
+    compiler.open_file(file).map_err(io::Error::other)?;
+    Ok(compiler.file_descriptor_set())
+}
+
+/// The one file with a relative name that is ambiguous even so: a package two imports away hides the one it means.
+struct Corrected {
+    shipped: PathBuf,
+}
+
+impl FileResolver for Corrected {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        if name != "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto" {
+            return Err(protox::Error::file_not_found(name));
+        }
+        let text =
+            fs::read_to_string(self.shipped.join("data-plane-api").join(name)).map_err(protox::Error::new)?;
+        let text = text
+            .replace(" common.dynamic_forward_proxy.", " .envoy.extensions.common.dynamic_forward_proxy.");
+        File::from_source(name, &text)
+    }
+}
+
+/// The folders whose files describe configuration, and ours.
+fn all_files(shipped: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for (root, below) in [
+        (shipped.join("data-plane-api"), "envoy/config"),
+        (shipped.join("data-plane-api"), "envoy/extensions"),
+        (shipped.join("data-plane-api"), "envoy/data"),
+        (shipped.join("data-plane-api"), "envoy/type"),
+        (shipped.join("data-plane-api"), "envoy/service/discovery"),
+        (shipped.join("data-plane-api"), "envoy/admin"),
+        (shipped.join("xds"), "xds"),
+        (PathBuf::from("proto"), ""),
+    ] {
+        collect(&root, &root.join(below), &mut files)?;
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Paths of .proto files below `folder`, as imports name them.
+fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(root, &path, files)?;
+        } else if path.extension().is_some_and(|e| e == "proto") {
+            files.push(path.strip_prefix(root).map_err(io::Error::other)?.to_owned());
+        }
+    }
+    Ok(())
 }
 
 fn includes(shipped: &Path) -> impl Iterator<Item = PathBuf> {

@@ -1,6 +1,9 @@
+mod host;
 pub(crate) mod jwks;
 mod policy_target;
 mod text;
+
+pub(crate) use host::{is_host_name, is_trust_domain, is_wildcard_host};
 
 use pilot_api::Duration;
 use pilot_base::{Issue, Name, ObjectRef};

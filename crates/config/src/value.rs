@@ -1,4 +1,6 @@
+use pilot_api::well_known::{Value, value::Kind};
 use pilot_base::{Issue, Name, ObjectRef};
+use pilot_model::{Json, Number};
 
 use crate::{de, yaml, yaml_issue};
 
@@ -11,6 +13,20 @@ pub fn read_value(text: &str, file: &str) -> Result<serde_json::Value, Issue> {
         Issue::error(object, error.path, error.message).at(format!("{file}:{}", error.line))
     })?;
     Ok(typed.value)
+}
+
+/// A value without a type of its own, as the model has it.
+pub(crate) fn json(value: Value) -> Json {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => Json::Null,
+        Some(Kind::BoolValue(value)) => Json::Bool(value),
+        Some(Kind::NumberValue(value)) => Json::Number(Number(value)),
+        Some(Kind::StringValue(value)) => Json::Text(value.into()),
+        Some(Kind::ListValue(list)) => Json::List(list.values.into_iter().map(json).collect()),
+        Some(Kind::StructValue(fields)) => {
+            Json::Map(fields.fields.into_iter().map(|(key, value)| (key.into(), json(value))).collect())
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 //! The .proto files come with the crate `envoy-types`; its generated types are not used, because their maps are hash maps
 //! and would encode differently in every process. Here map fields are ordered, so one message has one encoding.
 //!
-//! [`DESCRIPTORS`] holds the same definitions as data, for reflection and for reading messages as JSON.
+//! [`DESCRIPTORS`] holds the same definitions as data, and those of all extensions, for what users write in Envoy's own
+//! words; [`reflect`] reads and merges such messages.
+
+pub mod reflect;
 
 use prost::Name;
 use prost_types::Any;
@@ -15,7 +18,7 @@ mod generated {
 
 pub use generated::{envoy, google, istio, stats, udpa, xds};
 
-/// The encoded `FileDescriptorSet` of everything in this crate.
+/// The encoded `FileDescriptorSet` of all messages of Envoy's that configuration can be made of.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// The encoded `FileDescriptorSet` of the discovery service and what it needs, for reflection.

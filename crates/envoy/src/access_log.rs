@@ -4,10 +4,10 @@ use pilot_envoy_api::envoy::config::accesslog::v3 as api;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::extensions::access_loggers::file::v3::{FileAccessLog, file_access_log};
 use pilot_envoy_api::to_any;
-use pilot_model::{AccessLog, AccessLogEncoding};
+use pilot_model::{AccessLog, LogFormat};
 use prost_types::Struct;
 
-use crate::metadata::{fields_of, text};
+use crate::metadata::{fields_of, json_struct, text};
 use crate::settings::Settings;
 
 /// What Istio's users are used to reading.
@@ -21,7 +21,11 @@ const TEXT_FORMAT: &str = concat!(
 
 /// Requests and connections that were served or refused.
 pub(crate) fn of_traffic(settings: Settings<'_>) -> Vec<api::AccessLog> {
-    settings.mesh.access_log.iter().map(|log| file(log, None)).collect()
+    Some(&settings.mesh.access_log)
+        .filter(|log| !log.path.is_empty())
+        .into_iter()
+        .map(|log| file(log, None))
+        .collect()
 }
 
 /// Connections that no filter chain wanted, which no other log would mention.
@@ -33,20 +37,25 @@ pub(crate) fn of_listener(settings: Settings<'_>) -> Vec<api::AccessLog> {
     let no_route = api::ResponseFlagFilter { flags: vec!["NR".to_owned()] };
     let filter =
         api::AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(no_route)) };
-    settings.mesh.access_log.iter().map(|log| file(log, Some(filter.clone()))).collect()
+    Some(&settings.mesh.access_log)
+        .filter(|log| !log.path.is_empty())
+        .into_iter()
+        .map(|log| file(log, Some(filter.clone())))
+        .collect()
 }
 
 fn file(log: &AccessLog, filter: Option<api::AccessLogFilter>) -> api::AccessLog {
     use api::access_log::ConfigType;
     use core::substitution_format_string::Format;
-    let format = match log.encoding {
-        AccessLogEncoding::Text => Format::TextFormatSource(core::DataSource {
-            specifier: Some(core::data_source::Specifier::InlineString(text_format(log))),
+    let format = match &log.format {
+        LogFormat::Text(format) => Format::TextFormatSource(core::DataSource {
+            specifier: Some(core::data_source::Specifier::InlineString(text_format(format))),
             ..core::DataSource::default()
         }),
-        AccessLogEncoding::Json => Format::JsonFormat(json_format()),
+        LogFormat::Labels(labels) if labels.is_empty() => Format::JsonFormat(json_format()),
+        LogFormat::Labels(labels) => Format::JsonFormat(json_struct(labels)),
     };
-    let json = log.encoding == AccessLogEncoding::Json;
+    let json = matches!(log.format, LogFormat::Labels(_));
     let format = core::SubstitutionFormatString {
         format: Some(format),
         json_format_options: json.then(core::JsonFormatOptions::default),
@@ -64,8 +73,8 @@ fn file(log: &AccessLog, filter: Option<api::AccessLogFilter>) -> api::AccessLog
 }
 
 /// The user's format, with the line break that users forget.
-fn text_format(log: &AccessLog) -> String {
-    match log.format.as_str() {
+fn text_format(format: &str) -> String {
+    match format {
         "" => TEXT_FORMAT.to_owned(),
         format if format.ends_with('\n') => format.to_owned(),
         format => format!("{format}\n"),

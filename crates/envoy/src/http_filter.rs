@@ -17,7 +17,7 @@ use pilot_envoy_api::to_any;
 use pilot_model::ProxyHeaders;
 use prost_types::Any;
 
-use crate::network_filter::stats_config;
+use crate::network_filter::{default_metrics, stats_config};
 use crate::security::{SecurityFilters, Step};
 use crate::settings::Settings;
 
@@ -89,7 +89,7 @@ impl HttpFilter {
             Self::Alpn => (features.alpn_filter && direction == Direction::Outbound).then(alpn::filter),
             Self::Fault => Some(http_filter(FAULT, to_any(&HttpFault::default()))),
             Self::Cors => Some(http_filter(CORS, to_any(&Cors {}))),
-            Self::Stats => settings.mesh.metrics.then(|| http_filter("istio.stats", stats_config(direction))),
+            Self::Stats => default_metrics(settings).then(|| http_filter("istio.stats", stats_config(direction))),
             Self::Router => {
                 let suppress_envoy_headers = headers.no_envoy_debug_headers;
                 let config = Router { suppress_envoy_headers, ..Router::default() };

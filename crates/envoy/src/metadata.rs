@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3::Metadata;
-use pilot_model::{ConfigId, Kind, Service};
+use pilot_model::{ConfigId, Json, Kind, Service};
 use prost_types::value::Kind as ValueKind;
 use prost_types::{ListValue, Struct, Value};
 
@@ -95,4 +95,23 @@ pub(crate) fn structure<const N: usize>(fields: [(&str, Value); N]) -> Value {
 
 pub(crate) fn fields_of<const N: usize>(fields: [(&str, Value); N]) -> Struct {
     Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
+}
+
+/// A value of the user's, as it is.
+pub(crate) fn json_value(value: &Json) -> Value {
+    let kind = match value {
+        Json::Null => ValueKind::NullValue(0),
+        Json::Bool(value) => ValueKind::BoolValue(*value),
+        Json::Number(number) => ValueKind::NumberValue(number.0),
+        Json::Text(text) => ValueKind::StringValue(text.to_string()),
+        Json::List(values) => {
+            ValueKind::ListValue(ListValue { values: values.iter().map(json_value).collect() })
+        }
+        Json::Map(fields) => ValueKind::StructValue(json_struct(fields)),
+    };
+    Value { kind: Some(kind) }
+}
+
+pub(crate) fn json_struct(fields: &BTreeMap<Name, Json>) -> Struct {
+    Struct { fields: fields.iter().map(|(key, value)| (key.to_string(), json_value(value))).collect() }
 }

@@ -45,7 +45,13 @@ pub(crate) fn metadata_exchange(settings: Settings<'_>) -> Option<listener::Filt
 
 /// Istio's own metrics for connections.
 pub(crate) fn istio_stats(direction: Direction, settings: Settings<'_>) -> Option<listener::Filter> {
-    settings.mesh.metrics.then(|| filter("istio.stats", stats_config(direction)))
+    default_metrics(settings).then(|| filter("istio.stats", stats_config(direction)))
+}
+
+pub(crate) fn default_metrics(settings: Settings<'_>) -> bool {
+    let wanted = &settings.mesh.default_providers.metrics;
+    let kind = |name: &Name| settings.mesh.provider(name).map(|provider| &provider.kind);
+    wanted.iter().any(|name| kind(name) == Some(&pilot_model::ProviderKind::Prometheus))
 }
 
 pub(crate) fn stats_config(direction: Direction) -> Any {

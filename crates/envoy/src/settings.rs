@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
+
 use pilot_base::Name;
 use pilot_model::{
-    CertificateFiles, ConfigId, Interception, IpMode, MeshConfig, MeshOptions, OutboundMode, ProxyHeaders,
-    ProxyType, Span,
+    CertificateFiles, ConfigId, Interception, IpMode, MeshConfig, MeshOptions, Number, OutboundMode,
+    ProxyHeaders, ProxyType, Span, TraceTag,
 };
 
 /// What every resource may depend on.
@@ -56,11 +58,11 @@ pub struct TracingTraits {
     pub mesh_id: Name,
     pub namespace: Name,
     pub cluster: Name,
-    /// Hundredths of a percent, so that it can be compared.
-    pub sampling: u32,
+    /// In percent.
+    pub sampling: Number,
     pub max_path_tag_length: u32,
     pub istio_tags: bool,
-    pub literal_tags: Vec<(Name, Name)>,
+    pub custom_tags: BTreeMap<Name, TraceTag>,
 }
 
 /// The policies that shape the filters of a proxy's listeners, in the order in which they count.

@@ -5,6 +5,8 @@ use pilot_envoy_api::envoy::r#type::metadata::v3 as metadata;
 use pilot_envoy_api::envoy::r#type::tracing::v3 as api;
 use pilot_envoy_api::envoy::r#type::v3::Percent;
 
+use pilot_model::TraceTag;
+
 use crate::settings::{Settings, TracingTraits};
 
 /// What dry runs of authorization policies would have done: tag, and key in the filter's metadata.
@@ -23,7 +25,7 @@ pub(crate) fn tracing(traits: &TracingTraits, settings: Settings<'_>) -> Option<
     Some(Tracing {
         client_sampling: percent(100.0),
         overall_sampling: percent(100.0),
-        random_sampling: percent(f64::from(traits.sampling) / 100.0),
+        random_sampling: percent(traits.sampling.0),
         custom_tags: tags(traits),
         max_path_tag_length: (traits.max_path_tag_length > 0).then_some(traits.max_path_tag_length),
         ..Tracing::default()
@@ -42,9 +44,24 @@ fn tags(traits: &TracingTraits) -> Vec<api::CustomTag> {
         tags.push(literal("istio.mesh_id", or(&traits.mesh_id, "unknown")));
         tags.push(literal("istio.namespace", or(&traits.namespace, "default")));
     }
-    tags.extend(traits.literal_tags.iter().map(|(tag, value)| literal(tag, value.to_string())));
+    tags.extend(traits.custom_tags.iter().map(|(tag, value)| custom(tag, value)));
     tags.sort_by(|a, b| a.tag.cmp(&b.tag));
     tags
+}
+
+fn custom(tag: &str, value: &TraceTag) -> api::CustomTag {
+    use api::custom_tag::{Environment, Header, Literal, Type};
+    let value = match value {
+        TraceTag::Literal(value) => Type::Literal(Literal { value: value.to_string() }),
+        TraceTag::Environment { name, default } => {
+            Type::Environment(Environment { name: name.to_string(), default_value: default.to_string() })
+        }
+        TraceTag::Header { name, default } => {
+            Type::RequestHeader(Header { name: name.to_string(), default_value: default.to_string() })
+        }
+        TraceTag::Formatter(value) => Type::Value(value.to_string()),
+    };
+    api::CustomTag { tag: tag.to_owned(), r#type: Some(value) }
 }
 
 fn literal(tag: &str, value: String) -> api::CustomTag {

@@ -5,11 +5,14 @@
 
 mod authorization_policy;
 mod config;
+mod connection_settings;
 mod destination_rule;
 mod endpoint;
 mod envoy_filter;
 mod export;
+mod extension_provider;
 mod gateway;
+mod json;
 mod kube;
 mod locality;
 mod mesh_config;
@@ -20,6 +23,7 @@ mod policy_target;
 mod protocol;
 mod proxy;
 mod proxy_config;
+mod proxy_tracing;
 mod request_authentication;
 mod service;
 mod service_entry;
@@ -32,6 +36,7 @@ mod workload_group;
 
 pub use authorization_policy::{AuthorizationPolicy, AuthzAction, AuthzAttribute, AuthzMatch, AuthzRule};
 pub use config::{Config, ConfigId, Created, Kind};
+pub use connection_settings::{ConnectionSettings, EscapedSlashes, Underscores};
 pub use destination_rule::{
     ConnectionPool, ConsistentHash, Cookie, DestinationRule, H2UpgradePolicy, HashKey, HashRing, HttpPool,
     Keepalive, LoadBalancer, LocalityDistribute, LocalityFailover, LocalityLb, OutlierDetection, PortPolicy,
@@ -40,12 +45,20 @@ pub use destination_rule::{
 pub use endpoint::{Address, Endpoint, Health, TlsSupport};
 pub use envoy_filter::EnvoyFilter;
 pub use export::{ExportTo, Visibility};
+pub use extension_provider::{
+    DynatraceSampler, ExtAuthzBody, ExtAuthzGrpc, ExtAuthzHttp, ExtensionProvider, FileLogProvider,
+    HttpLogProvider, LogFormat, OpenTelemetryProvider, OtelExport, OtelLogProvider, ProviderHttp,
+    ProviderKind, ProviderService, TcpLogProvider, ZipkinProvider,
+};
 pub use gateway::Gateway;
+pub use json::{Json, Number};
 pub use kube::{EndpointSlice, Namespace, Node, Pod, SliceEndpoint, SlicePort};
 pub use locality::Locality;
 pub use mesh_config::{
-    AccessLog, AccessLogEncoding, CertDetails, ForwardClientCert, InboundPolicy, MeshConfig,
-    PathNormalization, ProxyConfig, ProxyHeaders, ServerHeader, TracingConfig,
+    AccessLog, CertDetails, DefaultProviders, DefaultTrafficPolicy, EntryVisibility, ForwardClientCert,
+    GatewayTopology, InboundPolicy, LabelExpression, LabelOperator, LabelSelector, MeshConfig,
+    PathNormalization, PrivateKeyKind, PrivateKeyProvider, ProxyConfig, ProxyHeaders, ServerHeader,
+    ServiceEntryVisibility, ServiceSettings, TlsConfig, TlsVersion,
 };
 pub use object::{Object, ObjectKey};
 pub use options::{Features, JwksFetch, MeshOptions};
@@ -54,6 +67,7 @@ pub use policy_target::{PolicyTarget, TargetRef};
 pub use protocol::{ListenerProtocol, Protocol};
 pub use proxy::{CertificateFiles, Interception, IpMode, Proxy, ProxyId, ProxyType, Version};
 pub use proxy_config::WorkloadProxyConfig;
+pub use proxy_tracing::{ProxyTracing, TraceTag};
 pub use request_authentication::{ClaimToHeader, JwtRule, RequestAuthentication};
 pub use service::{Registry, Resolution, Service, ServicePort};
 pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, WorkloadEntry};

@@ -65,8 +65,8 @@ impl MeshFile {
                 batch.events.push(Event::Mesh(Box::new(mesh)));
                 batch
             }
-            Err(issue) => {
-                issues.push(issue);
+            Err(more) => {
+                issues.extend(more);
                 self.note(issues)
             }
         }

@@ -230,7 +230,11 @@ fn http_pool(
     }
 }
 
-fn outlier(message: &api::OutlierDetection, path: &str, check: &mut Check<'_>) -> OutlierDetection {
+pub(crate) fn outlier(
+    message: &api::OutlierDetection,
+    path: &str,
+    check: &mut Check<'_>,
+) -> OutlierDetection {
     let at = |field: &str| format!("{path}.{field}");
     let max_ejection_percent = check.count(at("maxEjectionPercent"), message.max_ejection_percent);
     if max_ejection_percent > 100 {
@@ -251,7 +255,7 @@ fn outlier(message: &api::OutlierDetection, path: &str, check: &mut Check<'_>) -
     }
 }
 
-fn tls(message: api::ClientTlsSettings) -> Tls {
+pub(crate) fn tls(message: api::ClientTlsSettings) -> Tls {
     use api::client_tls_settings::TlSmode as Api;
     Tls {
         mode: match Api::try_from(message.mode).unwrap_or(Api::Disable) {

@@ -10,8 +10,7 @@ use pilot_envoy::{
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{Layer, PeerModes};
 use pilot_model::{
-    Config, Interception, Locality, OutboundMode, Proxy, ProxyConfig, ProxyId, ProxyType, Sidecar,
-    TracingConfig,
+    Config, Interception, Locality, Number, OutboundMode, Proxy, ProxyConfig, ProxyId, ProxyType, Sidecar,
 };
 
 use super::inputs::Inputs;
@@ -208,25 +207,17 @@ fn dns_suffix(proxy: &Proxy) -> Name {
 
 fn tracing(proxy: &Proxy, config: &ProxyConfig, settings: Settings<'_>) -> TracingTraits {
     let label = |labels: &Labels, key: &str| labels.get(key).cloned().unwrap_or_default();
-    let none = TracingConfig::default();
-    let tracing = config.tracing.as_ref().unwrap_or(&none);
-    let percent =
-        if tracing.sampling == 0.0 { settings.options.features.trace_sampling } else { tracing.sampling };
+    let tracing = &config.tracing;
     TracingTraits {
         canonical_service: label(&proxy.labels, "service.istio.io/canonical-name"),
         canonical_revision: label(&proxy.labels, "service.istio.io/canonical-revision"),
         mesh_id: proxy.mesh_id.clone(),
         namespace: proxy.namespace.clone(),
         cluster: proxy.cluster.clone(),
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a share is from 0 to 100"
-        )]
-        sampling: (percent.clamp(0.0, 100.0) * 100.0).round() as u32,
+        sampling: tracing.sampling.unwrap_or(Number(settings.options.features.trace_sampling)),
         max_path_tag_length: tracing.max_path_tag_length,
         istio_tags: tracing.istio_tags.unwrap_or(true),
-        literal_tags: tracing.literal_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        custom_tags: tracing.custom_tags.clone(),
     }
 }
 

@@ -46,7 +46,7 @@ fn a_sidecar_introduces_itself() {
     assert_eq!(proxy.own_ports, [15021]);
     assert_eq!(proxy.idle_timeout, Some(Duration::from_secs(90)));
     assert!(proxy.http10 && proxy.unprivileged);
-    assert_eq!(proxy.config.unwrap().tracing.unwrap().sampling, 10.0);
+    assert_eq!(proxy.config.unwrap().tracing.sampling, Some(pilot_model::Number(10.0)));
 }
 
 #[test]

@@ -65,8 +65,8 @@ impl World {
     fn new(scenario: &Scenario) -> anyhow::Result<Self> {
         let mut pipeline = Pipeline::new();
         let inputs = pipeline.inputs();
-        let (mesh, _) =
-            pilot_config::read_mesh_config(&mesh_config(scenario), "mesh").map_err(|e| anyhow!("{e}"))?;
+        let (mesh, _) = pilot_config::read_mesh_config(&mesh_config(scenario), "mesh")
+            .map_err(|issues| anyhow!("{}", issues[0]))?;
         let features = Features { alpn_filter: false, metadata_exchange: false, ..Features::default() };
         let mut txn = Txn::new();
         txn.upsert(&inputs.options, SHARD, (), MeshOptions { features, ..MeshOptions::default() });
