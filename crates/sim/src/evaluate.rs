@@ -12,6 +12,7 @@ mod listener;
 mod matching;
 mod route;
 mod snapshot;
+mod tls;
 mod upstream;
 
 pub use headers::HeaderOps;
@@ -26,8 +27,16 @@ use std::time::Duration;
 pub struct Call {
     /// Where it connects to.
     pub to: SocketAddr,
+    pub tls: Option<TlsCall>,
     /// Nothing for a connection that is not HTTP.
     pub http: Option<HttpCall>,
+}
+
+/// TLS that the application speaks itself.
+#[derive(Clone, Debug)]
+pub struct TlsCall {
+    pub server_name: String,
+    pub shows_certificate: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -70,15 +79,22 @@ impl Answer {
 pub fn evaluate(snapshot: &Snapshot, call: &Call) -> Result<Vec<Branch>, String> {
     let certain = |answer| vec![Branch { chance: 1.0, delay: Duration::ZERO, answer }];
     let Some(chain) = listener::find(snapshot, call)? else { return Ok(certain(Answer::Refused)) };
+    let inner = match tls::downstream(&chain, call.tls.as_ref())? {
+        tls::Downstream::Refused => return Ok(certain(Answer::Refused)),
+        tls::Downstream::Ended => &Call { tls: None, ..call.clone() },
+        tls::Downstream::Untouched => call,
+    };
     match listener::terminal(&chain)? {
         listener::Terminal::Tcp(clusters, key) => {
             let branch = |(cluster, chance): (String, f64)| Branch {
                 chance,
                 delay: Duration::ZERO,
-                answer: upstream::tcp(snapshot, &cluster, call.to, key),
+                answer: upstream::tcp(snapshot, &cluster, inner, key),
             };
             Ok(clusters.into_iter().map(branch).collect())
         }
+        // Encrypted bytes are no request.
+        listener::Terminal::Http(_) if inner.tls.is_some() => Ok(certain(Answer::Refused)),
         listener::Terminal::Http(manager) => {
             let Some(http) = &call.http else { return Ok(certain(Answer::Refused)) };
             answer::http(snapshot, &manager, http, call.to)

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -15,10 +15,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+use crate::certificates::Certificates;
 use crate::scenario::Backend;
 
 /// Servers of one scenario. They end with it.
@@ -31,18 +33,27 @@ pub struct Backends {
 struct Server {
     name: String,
     backend: Backend,
+    tls: Option<TlsAcceptor>,
     requests: Arc<AtomicU32>,
 }
 
 impl Backends {
-    pub async fn start(backends: &BTreeMap<String, Backend>) -> anyhow::Result<Self> {
+    pub async fn start(
+        backends: &BTreeMap<String, Backend>,
+        certificates: Option<&Certificates>,
+    ) -> anyhow::Result<Self> {
         let mut all = Self::default();
         for (name, backend) in backends {
             let listener =
                 listen(backend.at).await.with_context(|| format!("backend {name} at {}", backend.at))?;
             let requests = Arc::new(AtomicU32::new(0));
             all.counts.insert(name.clone(), Arc::clone(&requests));
-            let server = Arc::new(Server { name: name.clone(), backend: backend.clone(), requests });
+            let tls = match (backend.tls, certificates) {
+                (false, _) => None,
+                (true, Some(certificates)) => Some(TlsAcceptor::from(Arc::clone(&certificates.server))),
+                (true, None) => bail!("backend {name} needs certificates"),
+            };
+            let server = Arc::new(Server { name: name.clone(), backend: backend.clone(), tls, requests });
             all.tasks.spawn(accept(listener, server));
         }
         Ok(all)
@@ -60,24 +71,37 @@ async fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
 
 async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut connections = JoinSet::new();
-    while let Ok((mut stream, _)) = listener.accept().await {
+    while let Ok((stream, _)) = listener.accept().await {
         let server = Arc::clone(&server);
         connections.spawn(async move {
-            if server.backend.tcp {
-                server.requests.fetch_add(1, Ordering::SeqCst);
-                // A caller that left does not hear the name.
-                let _left = stream.write_all(server.name.as_bytes()).await;
-                return;
-            }
-            let service = service_fn(move |request| answer(Arc::clone(&server), request));
-            let connection = auto::Builder::new(TokioExecutor::new());
-            let _broken = connection.serve_connection(TokioIo::new(stream), service).await;
+            let Some(tls) = &server.tls else { return serve(stream, String::new(), server).await };
+            // A caller that does not speak TLS is not heard.
+            let Ok(stream) = tls.accept(stream).await else { return };
+            let asked_for = stream.get_ref().1.server_name().unwrap_or_default().to_owned();
+            serve(stream, asked_for, server).await;
         });
     }
 }
 
+async fn serve<S>(mut stream: S, asked_for: String, server: Arc<Server>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if server.backend.tcp {
+        server.requests.fetch_add(1, Ordering::SeqCst);
+        // A caller that left does not hear the name.
+        let _left = stream.write_all(server.name.as_bytes()).await;
+        let _left = stream.shutdown().await;
+        return;
+    }
+    let service = service_fn(move |request| answer(Arc::clone(&server), asked_for.clone(), request));
+    let connection = auto::Builder::new(TokioExecutor::new());
+    let _broken = connection.serve_connection(TokioIo::new(stream), service).await;
+}
+
 async fn answer(
     server: Arc<Server>,
+    asked_for: String,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let before = server.requests.fetch_add(1, Ordering::SeqCst);
@@ -96,6 +120,7 @@ async fn answer(
         "method": request.method().as_str(),
         "path": path,
         "host": host,
+        "sni": asked_for,
         "headers": headers,
     });
     let mut response = Response::new(Full::new(Bytes::from(told.to_string())));

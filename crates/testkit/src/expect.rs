@@ -16,6 +16,7 @@ pub struct Seen {
     pub path: String,
     pub host: String,
     pub method: String,
+    pub sni: String,
     pub request: BTreeMap<String, String>,
     pub response: BTreeMap<String, String>,
     pub body: String,
@@ -66,7 +67,11 @@ pub fn compare(expect: &Expect, seen: &[Seen], precision: Precision) -> Vec<Stri
 
 fn single(expect: &Expect, seen: &Seen, wrong: &mut Vec<String>) {
     let texts = [("path", &expect.path, &seen.path), ("host", &expect.host, &seen.host)];
-    let more = [("method", &expect.method, &seen.method), ("body", &expect.body, &seen.body)];
+    let more = [
+        ("method", &expect.method, &seen.method),
+        ("body", &expect.body, &seen.body),
+        ("sni", &expect.sni, &seen.sni),
+    ];
     for (what, expected, seen) in texts.into_iter().chain(more) {
         if expected.as_ref().is_some_and(|expected| expected != seen) {
             wrong.push(format!(

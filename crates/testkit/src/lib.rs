@@ -8,11 +8,13 @@
 
 pub mod backend;
 pub mod behave;
+pub mod certificates;
 pub mod expect;
 pub mod http_call;
 pub mod objects;
 pub mod process;
 pub mod scenario;
+pub mod secrets;
 pub mod server;
 pub mod tools;
 pub mod xds_client;

@@ -14,7 +14,8 @@ use serde_json::Value;
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     pub about: String,
-    #[serde(default)]
+    /// The proxy that is called: a workload's sidecar, or a gateway.
+    #[serde(default, alias = "proxy")]
     pub client: Client,
     #[serde(default)]
     pub mesh: serde_json::Map<String, Value>,
@@ -29,14 +30,29 @@ pub struct Scenario {
 #[derive(Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Client {
+    #[serde(rename = "type")]
+    pub kind: ClientKind,
     pub namespace: String,
     pub labels: BTreeMap<String, String>,
     pub locality: String,
 }
 
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientKind {
+    #[default]
+    Sidecar,
+    Router,
+}
+
 impl Default for Client {
     fn default() -> Self {
-        Self { namespace: "default".to_owned(), labels: BTreeMap::new(), locality: String::new() }
+        Self {
+            kind: ClientKind::default(),
+            namespace: "default".to_owned(),
+            labels: BTreeMap::new(),
+            locality: String::new(),
+        }
     }
 }
 
@@ -49,6 +65,9 @@ pub struct Backend {
     pub fail: Option<Failing>,
     #[serde(default)]
     pub tcp: bool,
+    /// Speaks TLS, with the certificate for servers.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 #[derive(Deserialize, Clone, Copy, Debug)]
@@ -86,6 +105,11 @@ pub struct Call {
     head: Option<String>,
     tcp: Option<SocketAddr>,
     to: Option<std::net::IpAddr>,
+    /// The server name that a TLS client asks for, if it is not the host of an https URL.
+    sni: Option<String>,
+    /// Does a TLS client show the certificate for clients?
+    #[serde(default)]
+    pub certificate: bool,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     #[serde(default = "once")]
@@ -96,9 +120,19 @@ pub struct Call {
 
 /// What a call asks for.
 #[derive(Clone, Debug)]
-pub enum Target {
-    Tcp(SocketAddr),
-    Http { method: &'static str, to: SocketAddr, authority: String, path: String },
+pub struct Target {
+    pub to: SocketAddr,
+    /// The server name, if TLS is spoken.
+    pub tls: Option<String>,
+    /// Nothing for a connection on which the server speaks first.
+    pub http: Option<HttpTarget>,
+}
+
+#[derive(Clone, Debug)]
+pub struct HttpTarget {
+    pub method: &'static str,
+    pub authority: String,
+    pub path: String,
 }
 
 #[derive(Deserialize, Clone, Default, Debug)]
@@ -110,6 +144,8 @@ pub struct Expect {
     pub path: Option<String>,
     pub host: Option<String>,
     pub method: Option<String>,
+    /// The server name that the backend was asked for.
+    pub sni: Option<String>,
     pub request: BTreeMap<String, Option<String>>,
     pub response: BTreeMap<String, Option<String>>,
     pub body: Option<String>,
@@ -163,8 +199,8 @@ impl<'de> Deserialize<'de> for Shares {
 
 impl Call {
     pub fn target(&self) -> anyhow::Result<Target> {
-        if let Some(address) = self.tcp {
-            return Ok(Target::Tcp(address));
+        if let Some(to) = self.tcp {
+            return Ok(Target { to, tls: self.sni.clone(), http: None });
         }
         let methods = [
             ("GET", &self.get),
@@ -178,16 +214,21 @@ impl Call {
         let (Some((method, url)), None) = (said.next(), said.next()) else {
             bail!("a call has one method with a URL, or tcp with an address");
         };
-        let rest = url.strip_prefix("http://").with_context(|| format!("{url}: only http:// is called"))?;
+        let (scheme, rest) = url.split_once("://").with_context(|| format!("{url} has no scheme"))?;
         let slash = rest.find('/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(slash);
-        let (_, port) = authority.rsplit_once(':').with_context(|| format!("{url} has no port"))?;
+        let (host, port) = authority.rsplit_once(':').with_context(|| format!("{url} has no port"))?;
         let ip = self.to.unwrap_or_else(|| [127, 0, 0, 1].into());
-        Ok(Target::Http {
-            method,
+        let tls = match scheme {
+            "http" => None,
+            "https" => Some(self.sni.clone().unwrap_or_else(|| host.to_owned())),
+            other => bail!("{url}: {other} cannot be called"),
+        };
+        let path = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
+        Ok(Target {
             to: SocketAddr::new(ip, port.parse().with_context(|| format!("{url}: the port"))?),
-            authority: authority.to_owned(),
-            path: if path.is_empty() { "/".to_owned() } else { path.to_owned() },
+            tls,
+            http: Some(HttpTarget { method, authority: authority.to_owned(), path }),
         })
     }
 }

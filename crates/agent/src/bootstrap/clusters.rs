@@ -9,6 +9,10 @@ use crate::proxy_config::ProxyConfig;
 pub(super) const XDS: &str = "xds-grpc";
 pub(super) const ADMIN: &str = "prometheus_stats";
 pub(super) const AGENT: &str = "agent";
+const SECRETS: &str = "sds-grpc";
+
+/// Where secrets are served to the proxy: by this agent, or by another on the same node.
+const SECRETS_SOCKET: &str = "./var/run/secrets/workload-spiffe-uds/socket";
 
 /// Ports at which Istio's servers speak TLS.
 const TLS_PORT: u16 = 15012;
@@ -40,7 +44,7 @@ impl Discovery {
 }
 
 pub(super) fn all(hosts: &Hosts, config: &ProxyConfig, discovery: &Discovery) -> Vec<Value> {
-    let mut clusters = vec![xds(hosts, discovery), local(ADMIN, hosts, config.admin_port)];
+    let mut clusters = vec![xds(hosts, discovery), secrets(), local(ADMIN, hosts, config.admin_port)];
     if config.status_port != 0 {
         clusters.push(local(AGENT, hosts, config.status_port));
     }
@@ -103,6 +107,24 @@ fn xds(hosts: &Hosts, discovery: &Discovery) -> Value {
         cluster.extend(fields);
     }
     cluster
+}
+
+fn secrets() -> Value {
+    let endpoint = json!({ "endpoint": { "address": { "pipe": { "path": SECRETS_SOCKET } } } });
+    json!({
+        "name": SECRETS,
+        "alt_stat_name": format!("{SECRETS};"),
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "lb_policy": "ROUND_ROBIN",
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": { "http2_protocol_options": {} },
+            },
+        },
+        "load_assignment": { "cluster_name": SECRETS, "endpoints": [{ "lb_endpoints": [endpoint] }] },
+    })
 }
 
 fn assignment(cluster: &str, address: &str, port: u16) -> Value {

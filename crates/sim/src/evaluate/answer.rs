@@ -27,7 +27,7 @@ use pilot_envoy_api::from_any;
 use regex::Regex;
 
 use super::upstream::{Retry, Upstream, ejects_after, endpoints};
-use super::{Answer, Branch, HeaderOps, HttpCall, Snapshot, matching, route};
+use super::{Answer, Branch, HeaderOps, HttpCall, Snapshot, matching, route, tls};
 
 pub(super) fn http(
     snapshot: &Snapshot,
@@ -207,8 +207,10 @@ fn to_cluster(
         Some(timeout) => span(timeout).filter(|timeout| !timeout.is_zero()),
     };
     let retry = action.retry_policy.as_ref().or(host.retry_policy.as_ref()).map(retry).unwrap_or_default();
+    let tls = tls::upstream(snapshot, &cluster.name, Some(&request.authority));
     Ok(Answer::Forward(Box::new(Upstream {
         cluster: cluster.name.clone(),
+        tls,
         endpoints,
         request: Some(request),
         response: with_cors(response_ops(host, route, Some(cluster)), route, call)?,

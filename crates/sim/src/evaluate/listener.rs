@@ -50,17 +50,37 @@ pub(super) fn address_of(address: &Address) -> Option<SocketAddr> {
 
 /// The most specific chain, in Envoy's order of what counts more.
 fn choose<'a>(listener: &'a Listener, call: &Call) -> Option<&'a FilterChain> {
-    let inspected = listener.listener_filters.iter().any(|filter| filter.name.ends_with("http_inspector"));
-    let protocol = (inspected && call.http.is_some()).then_some("http/1.1");
+    let inspected = |by: &str| listener.listener_filters.iter().any(|filter| filter.name.ends_with(by));
+    let in_plain_text = call.http.is_some() && call.tls.is_none();
+    let known = Known {
+        protocol: (inspected("http_inspector") && in_plain_text).then_some("http/1.1"),
+        server_name: call.tls.as_ref().filter(|_| inspected("tls_inspector")).map(|t| t.server_name.as_str()),
+    };
     let rank = |chain: &'a FilterChain| {
         let wanted = chain.filter_chain_match.as_ref();
-        Some((specificity(wanted, call, protocol)?, chain))
+        Some((specificity(wanted, call, &known)?, chain))
     };
     listener.filter_chains.iter().filter_map(rank).max_by_key(|(rank, _)| *rank).map(|(_, chain)| chain)
 }
 
-fn specificity(wanted: Option<&FilterChainMatch>, call: &Call, protocol: Option<&str>) -> Option<[u32; 4]> {
-    let Some(wanted) = wanted else { return Some([0; 4]) };
+/// What inspectors have found out about a connection.
+struct Known<'a> {
+    protocol: Option<&'a str>,
+    server_name: Option<&'a str>,
+}
+
+/// The part of a server name that a pattern spells out; nothing if it does not match.
+fn names(pattern: &str, name: &str) -> Option<u32> {
+    let len = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX);
+    match pattern.strip_prefix('*') {
+        Some(suffix) => (name.ends_with(suffix) && name.len() > suffix.len()).then(|| len(suffix)),
+        // An exact name counts more than any pattern.
+        None => (pattern == name).then_some(u32::MAX),
+    }
+}
+
+fn specificity(wanted: Option<&FilterChainMatch>, call: &Call, known: &Known<'_>) -> Option<[u32; 5]> {
+    let Some(wanted) = wanted else { return Some([0; 5]) };
     let port = match wanted.destination_port {
         Some(port) if port != u32::from(call.to.port()) => return None,
         Some(_) => 1,
@@ -70,17 +90,22 @@ fn specificity(wanted: Option<&FilterChainMatch>, call: &Call, protocol: Option<
         [] => 0,
         ranges => ranges.iter().filter_map(|range| covers(range, call.to.ip())).max()?,
     };
-    // Calls here are in plain text and have no server name.
-    if !wanted.server_names.is_empty() || wanted.transport_protocol == "tls" {
-        return None;
-    }
-    let transport = u32::from(!wanted.transport_protocol.is_empty());
-    let application = match (&wanted.application_protocols[..], protocol) {
+    let server_name = match &wanted.server_names[..] {
+        [] => 0,
+        patterns => patterns.iter().filter_map(|pattern| names(pattern, known.server_name?)).max()?,
+    };
+    let transport = match wanted.transport_protocol.as_str() {
+        "" => 0,
+        "tls" if known.server_name.is_some() => 1,
+        "raw_buffer" if known.server_name.is_none() => 1,
+        _ => return None,
+    };
+    let application = match (&wanted.application_protocols[..], known.protocol) {
         ([], _) => 0,
         (protocols, Some(protocol)) if protocols.iter().any(|p| p == protocol) => 1,
         _ => return None,
     };
-    Some([port, range, transport, application])
+    Some([port, range, server_name, transport, application])
 }
 
 /// The length of a range that an address lies in, counted so that even the widest is more than none.

@@ -11,7 +11,7 @@ use pilot_envoy_api::envoy::config::endpoint::v3::{
 };
 
 use super::listener::address_of;
-use super::{Answer, HeaderOps, HttpCall, Snapshot};
+use super::{Answer, Call, HeaderOps, HttpCall, Snapshot, tls};
 
 /// Where a call goes on to, and how.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Upstream {
     /// The request as it arrives there; nothing for a connection that is not HTTP.
     pub request: Option<HttpCall>,
     pub response: HeaderOps,
+    /// The server name it asks for, if TLS is spoken there, be it the proxy's or the application's own.
+    pub tls: Option<String>,
     /// Is the server told how often a request was tried?
     pub counts_attempts: bool,
     /// After how many errors in a row an endpoint is left out for a while.
@@ -71,13 +73,15 @@ pub(super) fn ejects_after(snapshot: &Snapshot, cluster: &str) -> Option<u32> {
     enforced.then(|| outliers.consecutive_5xx.unwrap_or(5))
 }
 
-pub(super) fn tcp(snapshot: &Snapshot, cluster: &str, to: SocketAddr, key: Option<u64>) -> Answer {
-    match endpoints(snapshot, cluster, to, key) {
+pub(super) fn tcp(snapshot: &Snapshot, cluster: &str, call: &Call, key: Option<u64>) -> Answer {
+    let inner = call.tls.as_ref().map(|tls| tls.server_name.clone());
+    match endpoints(snapshot, cluster, call.to, key) {
         Some(endpoints) if !endpoints.is_empty() => Answer::Forward(Box::new(Upstream {
             cluster: cluster.to_owned(),
             endpoints,
-            request: None,
+            request: call.http.clone(),
             response: HeaderOps::default(),
+            tls: tls::upstream(snapshot, cluster, None).or(inner),
             counts_attempts: false,
             ejects_after: None,
             timeout: None,

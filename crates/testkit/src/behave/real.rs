@@ -1,5 +1,6 @@
 //! A real Envoy, started by our agent, fed by our server or by a real istiod.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,11 +11,13 @@ use tokio::process::Command;
 
 use crate::backend::Backends;
 use crate::behave::{compare_issues, mesh_config};
+use crate::certificates::{self, Certificates};
 use crate::expect::{Precision, Seen, compare};
 use crate::http_call;
 use crate::objects::Objects;
 use crate::process::{Process, free_address};
-use crate::scenario::{Call, Scenario};
+use crate::scenario::{Call, ClientKind, Scenario};
+use crate::secrets::Secrets;
 use crate::tools::Tools;
 
 /// Who tells Envoy what to do.
@@ -28,6 +31,9 @@ pub enum Server {
 const MARKER: &str = "marker.behave.test";
 const MARKER_HOST: &str = "*/marker.behave.test";
 
+/// Every gateway has this label, by which it serves the marker too.
+const MARKER_LABEL: [(&str, &str); 1] = [("behave", "marker")];
+
 fn marker_port(step: usize) -> usize {
     19_900 + step
 }
@@ -37,11 +43,15 @@ const MIRROR_PATIENCE: Duration = Duration::from_secs(10);
 
 pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::Result<Vec<String>> {
     let scratch = tempfile::tempdir()?;
-    let backends = Backends::start(&scenario.backends).await?;
-    let mut world = Folder { path: scratch.path().join("config"), objects: Objects::default() };
-    std::fs::create_dir(&world.path)?;
+    let certs = scratch.path().join("certs");
+    let certificates = Certificates::create(&certs)?;
+    let _secrets = Secrets::serve(scratch.path(), &certs)?;
+    let backends = Backends::start(&scenario.backends, Some(&certificates)).await?;
+    let caller = Caller { backends: &backends, certificates: &certificates };
+    let mut world = Folder::new(scratch.path(), server, scenario.client.kind)?;
+    let placed = |text: &str| text.replace(certificates::PLACE, &certs.display().to_string());
     std::fs::write(scratch.path().join("mesh.yaml"), mesh_config(scenario))?;
-    world.objects.apply(&scenario.world);
+    world.objects.apply(&placed(&scenario.world));
     world.write(0)?;
     let mut plane = ControlPlane::new(server, scratch.path())?;
     plane.start(&world.path, tools).await?;
@@ -50,7 +60,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
 
     let mut wrong = Vec::new();
     for (number, step) in (1..).zip(&scenario.steps) {
-        world.objects.apply(&step.apply);
+        world.objects.apply(&placed(&step.apply));
         for what in &step.remove {
             world.objects.remove(what)?;
         }
@@ -69,7 +79,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
         world.write(number)?;
         arrived(&mut envoy, admin, number).await?;
         for (call_number, call) in (1..).zip(&step.calls) {
-            let found = one_call(call, &backends).await?;
+            let found = caller.call(call).await?;
             wrong.extend(found.into_iter().map(|f| format!("step {number}, call {call_number}: {f}")));
         }
     }
@@ -85,30 +95,51 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
 /// The folder that the server follows.
 struct Folder {
     path: PathBuf,
+    /// Where Kubernetes' own objects go, if the server does not read them from files.
+    kube: Option<PathBuf>,
+    client: ClientKind,
     objects: Objects,
 }
 
 impl Folder {
+    fn new(scratch: &Path, server: Server, client: ClientKind) -> anyhow::Result<Self> {
+        let path = scratch.join("config");
+        let kube = (server == Server::Istiod).then(|| scratch.join("kube"));
+        for folder in std::iter::once(&path).chain(&kube) {
+            std::fs::create_dir(folder)?;
+        }
+        Ok(Self { path, kube, client, objects: Objects::default() })
+    }
+
+    fn place(&self, name: &str, text: &str) -> PathBuf {
+        let folder = self.kube.as_ref().filter(|_| !text.contains("istio.io/"));
+        folder.unwrap_or(&self.path).join(format!("{name}.yaml"))
+    }
+
     fn write(&mut self, step: usize) -> anyhow::Result<()> {
         self.objects.widen_sidecars(MARKER_HOST);
         let mut files = self.objects.files().clone();
         // Written last, so that a server that reads file by file has read everything else before.
         let mut names: Vec<String> = files.keys().cloned().collect();
         names.push("zz-marker".to_owned());
-        files.insert("zz-marker".to_owned(), marker(step));
-        for entry in std::fs::read_dir(&self.path)? {
-            let path = entry?.path();
-            let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            if !stem.starts_with('.') && !files.contains_key(&stem) {
-                std::fs::remove_file(path)?;
+        files.insert("zz-marker".to_owned(), marker(step, self.client));
+        for folder in std::iter::once(&self.path).chain(&self.kube) {
+            for entry in std::fs::read_dir(folder)? {
+                let path = entry?.path();
+                let stem =
+                    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+                if !stem.starts_with('.') && !files.contains_key(&stem) {
+                    std::fs::remove_file(path)?;
+                }
             }
         }
         for name in names {
-            let (path, text) = (self.path.join(format!("{name}.yaml")), &files[&name]);
+            let text = &files[&name];
+            let path = self.place(&name, text);
             if std::fs::read_to_string(&path).is_ok_and(|old| old == *text) {
                 continue;
             }
-            let temporary = self.path.join(format!(".{name}.tmp"));
+            let temporary = path.with_file_name(format!(".{name}.tmp"));
             std::fs::write(&temporary, text)?;
             std::fs::rename(temporary, path)?;
         }
@@ -116,7 +147,7 @@ impl Folder {
     }
 }
 
-fn marker(step: usize) -> String {
+fn marker(step: usize, client: ClientKind) -> String {
     let meta = json!({"name": "behave-marker", "namespace": "behave"});
     let entry = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": meta,
@@ -130,10 +161,24 @@ fn marker(step: usize) -> String {
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": meta,
         "spec": {
             "hosts": [MARKER],
+            "gateways": ["mesh", "behave/behave-marker"],
             "http": [{"directResponse": {"status": 200, "body": {"string": step.to_string()}}}],
         },
     });
-    format!("{entry}\n---\n{service}\n")
+    let gateway = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": meta,
+        "spec": {
+            "selector": BTreeMap::from(MARKER_LABEL),
+            "servers": [{
+                "port": {"number": marker_port(step), "name": "http", "protocol": "HTTP"},
+                "hosts": [MARKER],
+            }],
+        },
+    });
+    match client {
+        ClientKind::Sidecar => format!("{entry}\n---\n{service}\n"),
+        ClientKind::Router => format!("{entry}\n---\n{service}\n---\n{gateway}\n"),
+    }
 }
 
 /// Routes come after clusters and listeners; but a new listener is not served before its own routes have come too.
@@ -141,7 +186,7 @@ async fn arrived(envoy: &mut Process, admin: SocketAddr, step: usize) -> anyhow:
     let call: Call =
         serde_json::from_value(json!({"get": format!("http://{MARKER}:{}/", marker_port(step))}))?;
     let has_arrived = || async {
-        let marked = http_call::make(&call).await.is_ok_and(|seen| seen.body == step.to_string());
+        let marked = http_call::make(&call, None).await.is_ok_and(|seen| seen.body == step.to_string());
         marked
             && http_call::get(admin, "/stats?filter=warming").await.is_ok_and(|(_, text)| none_warming(&text))
     };
@@ -152,28 +197,36 @@ fn none_warming(stats: &str) -> bool {
     stats.lines().all(|line| line.ends_with(": 0"))
 }
 
-async fn one_call(call: &Call, backends: &Backends) -> anyhow::Result<Vec<String>> {
-    let before: Vec<(&String, u32)> =
-        call.expect.reached.keys().map(|name| (name, backends.requests(name))).collect();
-    let mut seen: Vec<Seen> = Vec::new();
-    for _ in 0..call.times {
-        seen.push(http_call::make(call).await?);
-    }
-    let mut wrong = compare(&call.expect, &seen, Precision::Counted(call.times));
-    for (name, before) in before {
-        let expected = call.expect.reached[name];
-        let reached = || backends.requests(name) - before;
-        let wait = async {
-            while reached() < expected {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        let _late = tokio::time::timeout(MIRROR_PATIENCE, wait).await;
-        if reached() != expected {
-            wrong.push(format!("reached: expected {name} {expected} times, saw {}", reached()));
+struct Caller<'a> {
+    backends: &'a Backends,
+    certificates: &'a Certificates,
+}
+
+impl Caller<'_> {
+    async fn call(&self, call: &Call) -> anyhow::Result<Vec<String>> {
+        let backends = self.backends;
+        let before: Vec<(&String, u32)> =
+            call.expect.reached.keys().map(|name| (name, backends.requests(name))).collect();
+        let mut seen: Vec<Seen> = Vec::new();
+        for _ in 0..call.times {
+            seen.push(http_call::make(call, Some(self.certificates)).await?);
         }
+        let mut wrong = compare(&call.expect, &seen, Precision::Counted(call.times));
+        for (name, before) in before {
+            let expected = call.expect.reached[name];
+            let reached = || backends.requests(name) - before;
+            let wait = async {
+                while reached() < expected {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let _late = tokio::time::timeout(MIRROR_PATIENCE, wait).await;
+            if reached() != expected {
+                wrong.push(format!("reached: expected {name} {expected} times, saw {}", reached()));
+            }
+        }
+        Ok(wrong)
     }
-    Ok(wrong)
 }
 
 async fn issues(http: SocketAddr) -> anyhow::Result<Vec<String>> {
@@ -265,7 +318,7 @@ impl ControlPlane {
         let kubeconfig = self.scratch.join("kubeconfig");
         let _first = std::fs::remove_file(&kubeconfig);
         let mut command = Command::new(tools.stub()?);
-        command.arg("stub").arg("--kubeconfig").arg(&kubeconfig);
+        command.arg("stub").arg("--kubeconfig").arg(&kubeconfig).arg(self.scratch.join("kube"));
         let mut stub = Process::start("stub", &self.scratch, &mut command)?;
         let is_written = || async { std::fs::metadata(&kubeconfig).is_ok_and(|m| m.len() > 0) };
         stub.until("it writes its kubeconfig", is_written).await?;
@@ -299,6 +352,13 @@ fn start_envoy(
     if !client.locality.is_empty() {
         labels.insert("istio-locality".to_owned(), client.locality.replace('/', "."));
     }
+    let role = match client.kind {
+        ClientKind::Sidecar => "sidecar",
+        ClientKind::Router => "router",
+    };
+    if client.kind == ClientKind::Router {
+        labels.extend(MARKER_LABEL.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    }
     let mut command = Command::new(tools.own("pilot-agent")?);
     command
         .current_dir(scratch)
@@ -311,7 +371,7 @@ fn start_envoy(
         .env("ISTIO_METAJSON_LABELS", json!(labels).to_string())
         .env("ENVOY_STATUS_PORT", "0")
         .env("ENVOY_PROMETHEUS_PORT", "0")
-        .args(["proxy", "sidecar", "--restartEnvoy=false"])
+        .args(["proxy", role, "--restartEnvoy=false"])
         .arg(format!("--domain={}.svc.cluster.local", client.namespace))
         .arg(format!("--meshConfig={}", scratch.join("mesh.yaml").display()));
     Process::start("envoy", scratch, &mut command)

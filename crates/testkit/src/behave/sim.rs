@@ -13,12 +13,12 @@ use pilot_model::{
     ConfigId, Features, Interception, Kind, Locality, MeshOptions, ObjectKey, Proxy, ProxyId, ProxyType,
 };
 use pilot_pipeline::Pipeline;
-use pilot_sim::evaluate::{self, Answer, Branch, HttpCall, Snapshot, Upstream};
+use pilot_sim::evaluate::{self, Answer, Branch, HttpCall, Snapshot, TlsCall, Upstream};
 
 use crate::behave::{compare_issues, mesh_config};
 use crate::expect::{Precision, Seen, compare};
 use crate::objects::Objects;
-use crate::scenario::{Call, Failing, Scenario, Target};
+use crate::scenario::{Call, ClientKind, Failing, Scenario, Target};
 
 const SHARD: Shard = Shard(1);
 const PROXY: ProxyId = ProxyId(1);
@@ -146,13 +146,17 @@ impl World {
 fn proxy(scenario: &Scenario) -> Proxy {
     let client = &scenario.client;
     let name = format!("client.{}", client.namespace);
+    let kind = match client.kind {
+        ClientKind::Sidecar => ProxyType::Sidecar,
+        ClientKind::Router => ProxyType::Router,
+    };
     Proxy {
         dns_domain: format!("{}.svc.cluster.local", client.namespace).into(),
         labels: Labels::new(client.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
         locality: Locality::parse(&client.locality),
         cluster: Name::new("Kubernetes"),
         interception: Interception::None,
-        ..Proxy::new(ProxyType::Sidecar, &name, &client.namespace, vec![[127, 0, 0, 1].into()])
+        ..Proxy::new(kind, &name, &client.namespace, vec![[127, 0, 0, 1].into()])
     }
 }
 
@@ -176,6 +180,11 @@ impl<'a> Backends<'a> {
 
     fn at(&self, address: SocketAddr) -> Option<&'a str> {
         self.by_address.get(&address).copied()
+    }
+
+    /// Do they agree on whether to speak TLS?
+    fn understands(&self, name: &str, upstream: &Upstream) -> bool {
+        self.scenario.backends[name].tls == upstream.tls.is_some()
     }
 
     fn delay(&self, name: &str) -> Duration {
@@ -222,16 +231,16 @@ fn outcome(
     call: &Call,
     backends: &mut Backends<'_>,
 ) -> anyhow::Result<(Vec<Seen>, BTreeMap<String, f64>)> {
-    let wanted = match call.target()? {
-        Target::Tcp(to) => evaluate::Call { to, http: None },
-        Target::Http { method, to, authority, path } => {
-            let headers = call.headers.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-            evaluate::Call {
-                to,
-                http: Some(HttpCall { method: method.to_owned(), authority, path, headers }),
-            }
-        }
-    };
+    let Target { to, tls, http } = call.target()?;
+    let headers = || call.headers.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let http = http.map(|http| HttpCall {
+        method: http.method.to_owned(),
+        authority: http.authority,
+        path: http.path,
+        headers: headers(),
+    });
+    let tls = tls.map(|server_name| TlsCall { server_name, shows_certificate: call.certificate });
+    let wanted = evaluate::Call { to, tls, http };
     let mut seen = Vec::new();
     let mut reached: BTreeMap<String, f64> = BTreeMap::new();
     let mut round = 0;
@@ -302,8 +311,9 @@ fn sent(upstream: &Upstream, request: &HttpCall, attempt: u32) -> BTreeMap<Strin
 /// One request and what follows when it fails.
 fn attempts(upstream: &Upstream, first: usize, backends: &mut Backends<'_>) -> Seen {
     let Some(request) = &upstream.request else {
-        let from = backends.at(upstream.endpoints[first].0).map(str::to_owned);
-        return Seen { from, ..Seen::default() };
+        let from =
+            backends.at(upstream.endpoints[first].0).filter(|name| backends.understands(name, upstream));
+        return Seen { from: from.map(str::to_owned), ..Seen::default() };
     };
     let retry = &upstream.retry;
     let mut spent = Duration::ZERO;
@@ -311,7 +321,7 @@ fn attempts(upstream: &Upstream, first: usize, backends: &mut Backends<'_>) -> S
     for attempt in 0..=retry.attempts {
         let step = if retry.elsewhere { attempt as usize } else { 0 };
         let (address, _) = upstream.endpoints[(first + step) % upstream.endpoints.len()];
-        let Some(name) = backends.at(address) else {
+        let Some(name) = backends.at(address).filter(|name| backends.understands(name, upstream)) else {
             last = Seen { status: 503, ..Seen::default() };
             if retry.is_for_lost_connections() {
                 continue;
@@ -341,6 +351,7 @@ fn attempts(upstream: &Upstream, first: usize, backends: &mut Backends<'_>) -> S
             path: request.path.clone(),
             host: request.authority.clone(),
             method: request.method.clone(),
+            sni: upstream.tls.clone().unwrap_or_default(),
             request: sent(upstream, request, attempt),
             response: response.into_iter().collect(),
             body: String::new(),

@@ -35,7 +35,8 @@ async fn main() -> ExitCode {
 async fn tour(once: bool) -> anyhow::Result<ExitCode> {
     let tools = Tools::of_environment();
     let scratch = tempfile::tempdir()?;
-    let _backends = Backends::start(&backends()?).await.context("the sample's services cannot be started")?;
+    let _backends =
+        Backends::start(&backends()?, None).await.context("the sample's services cannot be started")?;
     println!("started  three services: reviews v1, v2, v3 on 127.0.2.1, 127.0.2.2, 127.0.2.3, port 9080");
     let addresses = Addresses::free()?;
     let mut pilot = start_pilot(scratch.path(), &addresses, &tools)?;
@@ -45,7 +46,8 @@ async fn tour(once: bool) -> anyhow::Result<ExitCode> {
         addresses.grpc, addresses.monitoring
     );
     let mut agent = start_agent(scratch.path(), &addresses, &tools)?;
-    let is_served = || async { http_call::make(&call(None)).await.is_ok_and(|seen| seen.from.is_some()) };
+    let is_served =
+        || async { http_call::make(&call(None), None).await.is_ok_and(|seen| seen.from.is_some()) };
     agent.until("Envoy serves the sample", is_served).await?;
     println!(
         "started  pilot-agent and Envoy: it listens on 127.0.0.1:9080, its administration is on http://{}",
@@ -161,7 +163,7 @@ fn call(user: Option<&str>) -> Call {
 async fn answers(user: Option<&str>) -> anyhow::Result<BTreeMap<String, u32>> {
     let mut counts = BTreeMap::new();
     for _ in 0..REQUESTS {
-        let seen = http_call::make(&call(user)).await?;
+        let seen = http_call::make(&call(user), None).await?;
         let who = seen.from.unwrap_or_else(|| format!("nobody (status {})", seen.status));
         *counts.entry(who).or_insert(0) += 1;
     }
