@@ -1,4 +1,4 @@
-mod host;
+pub(crate) mod host;
 pub(crate) mod jwks;
 mod policy_target;
 mod text;
@@ -54,6 +54,11 @@ impl<'a> Check<'a> {
         let line = line_of(self.node, &issue.path);
         let place = format!("{}:{line}", self.file);
         self.issues.push(issue.at(place));
+    }
+
+    /// Whose faults are collected.
+    pub(crate) fn object(&self) -> &ObjectRef {
+        &self.object
     }
 
     pub(crate) fn is_rejected(&self) -> bool {

@@ -48,8 +48,12 @@ pub(crate) struct Owner {
 /// Reads every object of a text. Fails only if the text as a whole cannot be read.
 pub fn read(text: &str, file: &str, options: &ReadOptions) -> Result<Reading, Issue> {
     let object = ObjectRef::new("File", Name::empty(), file);
-    let documents = yaml::parse(text).map_err(|error| yaml_issue(&object, file, &error))?;
+    let (documents, twice) = yaml::parse_lenient(text).map_err(|error| yaml_issue(&object, file, &error))?;
     let mut reading = Reading::default();
+    for key in twice {
+        let message = format!("{}: the last one counts; is a --- missing before it?", key.message);
+        reading.issues.push(Issue::warning(object.clone(), "", message).at(format!("{file}:{}", key.line)));
+    }
     for document in &documents {
         read_object(document, file, options, &mut reading);
     }

@@ -55,13 +55,19 @@ impl<'a> Node<'a> {
 
 /// The documents of a file; empty ones are left out.
 pub(crate) fn parse(text: &str) -> Result<Vec<Node<'_>>, YamlError> {
+    let (documents, twice) = parse_lenient(text)?;
+    twice.into_iter().next().map_or(Ok(documents), Err)
+}
+
+/// The documents of a file, and which keys were given twice. Kubernetes takes the last of them.
+pub(crate) fn parse_lenient(text: &str) -> Result<(Vec<Node<'_>>, Vec<YamlError>), YamlError> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| scan_error(&error))?;
         builder.event(event, span)?;
     }
     builder.documents.retain(|node| node.value != Value::Null);
-    Ok(builder.documents)
+    Ok((builder.documents, builder.twice))
 }
 
 fn scan_error(error: &ScanError) -> YamlError {
@@ -80,6 +86,7 @@ struct Builder<'a> {
     stack: Vec<(Open<'a>, usize, usize)>,
     anchors: std::collections::BTreeMap<usize, (Node<'a>, usize)>,
     nodes: usize,
+    twice: Vec<YamlError>,
 }
 
 impl<'a> Builder<'a> {
@@ -146,10 +153,14 @@ impl<'a> Builder<'a> {
             Some((Open::Map { entries, key }, ..)) => match key.take() {
                 None => *key = Some((key_text(node.value, node.line)?, node.line)),
                 Some((name, line)) => {
-                    if name != "<<" && entries.iter().any(|(k, _)| *k == name) {
-                        return fail(line, format!("{name:?} is given twice"));
+                    let known = entries.iter_mut().find(|(k, _)| *k == name && name != "<<");
+                    match known {
+                        Some((_, value)) => {
+                            self.twice.push(YamlError { line, message: format!("{name:?} is given twice") });
+                            *value = node;
+                        }
+                        None => entries.push((name, node)),
                     }
-                    entries.push((name, node));
                 }
             },
         }

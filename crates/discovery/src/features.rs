@@ -39,6 +39,13 @@ pub(crate) fn features(env: &Env) -> Features {
         max_connections_per_event: env
             .number("MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP")
             .unwrap_or(default.max_connections_per_event),
+        scope_gateway_to_namespace: env
+            .flag("PILOT_SCOPE_GATEWAY_TO_NAMESPACE")
+            .unwrap_or(default.scope_gateway_to_namespace),
+        route_collapse: env
+            .flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION")
+            .unwrap_or(default.route_collapse),
+        quic_listeners: env.flag("PILOT_ENABLE_QUIC_LISTENERS").unwrap_or(default.quic_listeners),
         transport_connect_timeout: env
             .span("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT")
             .unwrap_or(default.transport_connect_timeout),

@@ -6,11 +6,11 @@ use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3 as api;
 use pilot_envoy_api::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 use pilot_envoy_api::to_any;
-use pilot_model::{ForwardClientCert, PathNormalization, ServerHeader, Span};
+use pilot_model::{ForwardClientCert, GatewayTopology, PathNormalization, Protocol, ServerHeader, Span};
 
 use crate::access_log;
 use crate::cluster::preserve_case;
-use crate::convert::{ads_source, duration, seconds, stat_prefix};
+use crate::convert::{ads_source, duration, seconds};
 use crate::http_filter::{ChainContext, Direction, http_filters};
 use crate::network_filter::filter;
 use crate::security::SecurityFilters;
@@ -28,8 +28,8 @@ pub(crate) struct Manager<'a> {
     pub(crate) direction: Direction,
     pub(crate) stat_prefix: String,
     pub(crate) routes: Routes,
-    /// The port speaks HTTP/2.
-    pub(crate) http2: bool,
+    /// What the port was declared to speak.
+    pub(crate) protocol: Protocol,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) traits: &'a HttpTraits,
     /// Policies of the workload, on the way to it or at a gateway.
@@ -44,14 +44,19 @@ impl Manager<'_> {
         let upgrade = UpgradeConfig { upgrade_type: "websocket".to_owned(), ..UpgradeConfig::default() };
         let mut manager = api::HttpConnectionManager {
             codec_type: CodecType::Auto as i32,
-            stat_prefix: stat_prefix(&self.stat_prefix),
+            stat_prefix: self.stat_prefix,
             access_log: access_log::of_traffic(settings),
             append_x_forwarded_port: headers.x_forwarded_port,
-            use_remote_address: Some(self.direction == Direction::Outbound && features.use_remote_address),
+            use_remote_address: Some(match self.direction {
+                Direction::Inbound => false,
+                Direction::Outbound => features.use_remote_address,
+                Direction::Gateway => true,
+            }),
             upgrade_configs: vec![upgrade],
             stream_idle_timeout: Some(seconds(0)),
             http_filters: http_filters(ChainContext {
                 direction: self.direction,
+                protocol: self.protocol,
                 headers,
                 security: self.security,
                 settings,
@@ -73,14 +78,19 @@ impl Manager<'_> {
             manager.common_http_protocol_options =
                 Some(core::HttpProtocolOptions { idle_timeout, ..core::HttpProtocolOptions::default() });
         }
-        if self.http2 && self.direction == Direction::Inbound {
+        if self.protocol.is_http2() && self.direction == Direction::Inbound {
             manager.http2_protocol_options = Some(core::Http2ProtocolOptions::default());
+        }
+        if self.direction == Direction::Gateway {
+            manager.http_protocol_options.get_or_insert_default();
         }
         set_http1(&mut manager, self.traits, settings);
         set_server(&mut manager, &headers.server, self.direction);
         set_paths(&mut manager, settings.mesh.path_normalization);
-        if self.direction == Direction::Inbound {
-            set_client_certificate(&mut manager, self.traits);
+        match self.direction {
+            Direction::Inbound => set_client_certificate(&mut manager, self.traits),
+            Direction::Outbound => (),
+            Direction::Gateway => set_topology(&mut manager, self.traits.topology),
         }
         filter("envoy.filters.network.http_connection_manager", to_any(&manager))
     }
@@ -104,7 +114,7 @@ fn set_server(manager: &mut api::HttpConnectionManager, server: &ServerHeader, d
         }
         ServerHeader::Value(value) => manager.server_name = value.to_string(),
         // Outbound has always been plain "envoy", which is what Envoy says by itself.
-        ServerHeader::Default if direction == Direction::Inbound => {
+        ServerHeader::Default if direction != Direction::Outbound => {
             manager.server_name = "istio-envoy".to_owned();
         }
         ServerHeader::Default => (),
@@ -124,16 +134,10 @@ fn set_paths(manager: &mut api::HttpConnectionManager, normalization: PathNormal
 
 /// Who called, for the application to read.
 fn set_client_certificate(manager: &mut api::HttpConnectionManager, traits: &HttpTraits) {
-    use api::http_connection_manager::{ForwardClientCertDetails as Api, SetCurrentClientCertDetails};
-    let forward = match traits.headers.forwarded_client_cert.unwrap_or(ForwardClientCert::AppendForward) {
-        ForwardClientCert::Sanitize => Api::Sanitize,
-        ForwardClientCert::ForwardOnly => Api::ForwardOnly,
-        ForwardClientCert::AppendForward => Api::AppendForward,
-        ForwardClientCert::SanitizeSet => Api::SanitizeSet,
-        ForwardClientCert::AlwaysForwardOnly => Api::AlwaysForwardOnly,
-    };
+    use api::http_connection_manager::SetCurrentClientCertDetails;
+    let forward = traits.headers.forwarded_client_cert.unwrap_or(ForwardClientCert::AppendForward);
     let details = traits.headers.cert_details;
-    manager.forward_client_cert_details = forward as i32;
+    manager.forward_client_cert_details = forward_client_cert(forward);
     manager.set_current_client_cert_details = Some(SetCurrentClientCertDetails {
         subject: Some(details.subject.unwrap_or(true)),
         uri: details.uri.unwrap_or(true),
@@ -142,6 +146,35 @@ fn set_client_certificate(manager: &mut api::HttpConnectionManager, traits: &Htt
         chain: details.chain.unwrap_or(false),
         ..SetCurrentClientCertDetails::default()
     });
+}
+
+fn forward_client_cert(forward: ForwardClientCert) -> i32 {
+    use api::http_connection_manager::ForwardClientCertDetails as Api;
+    let forward = match forward {
+        ForwardClientCert::Sanitize => Api::Sanitize,
+        ForwardClientCert::ForwardOnly => Api::ForwardOnly,
+        ForwardClientCert::AppendForward => Api::AppendForward,
+        ForwardClientCert::SanitizeSet => Api::SanitizeSet,
+        ForwardClientCert::AlwaysForwardOnly => Api::AlwaysForwardOnly,
+    };
+    forward as i32
+}
+
+/// Whom a gateway believes about where a request comes from: nobody, unless it is said what stands in front of it.
+fn set_topology(manager: &mut api::HttpConnectionManager, topology: GatewayTopology) {
+    use api::http_connection_manager::SetCurrentClientCertDetails;
+    let forward = topology.forward_client_cert.unwrap_or(ForwardClientCert::SanitizeSet);
+    manager.xff_num_trusted_hops = topology.num_trusted_proxies;
+    manager.forward_client_cert_details = forward_client_cert(forward);
+    if matches!(forward, ForwardClientCert::AppendForward | ForwardClientCert::SanitizeSet) {
+        manager.set_current_client_cert_details = Some(SetCurrentClientCertDetails {
+            subject: Some(true),
+            uri: true,
+            dns: true,
+            cert: true,
+            ..SetCurrentClientCertDetails::default()
+        });
+    }
 }
 
 /// The id by which a request is known to all who touch it also decides whether it is traced.

@@ -9,6 +9,7 @@ mod cluster;
 mod convert;
 mod endpoint_group;
 mod ext_authz;
+mod gateway;
 mod http_connection_manager;
 mod http_filter;
 mod listener;
@@ -25,6 +26,11 @@ mod virtual_host;
 
 pub use cluster::{fixed_clusters, inbound_clusters, outbound_clusters};
 pub use endpoint_group::assignments;
+pub use gateway::{
+    AutoChain, AutoPassthrough, GatewayListener, GatewayRoutes, GatewayRules, GatewayVirtualHost,
+    LeftOutChain, RoutedHost, auto_chains, gateway_listener, gateway_places, gateway_routes, gateway_table,
+    gateway_virtual_hosts,
+};
 pub use listener::{
     Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, merge_parts, outbound_listener,
     outbound_parts, virtual_inbound, virtual_outbound,

@@ -18,6 +18,8 @@ pub use merge::{OutboundListener, merge_parts};
 pub use part::{L4Part, Part, PartKey, PartKind, Place, outbound_parts};
 pub use virtual_outbound::virtual_outbound;
 
+pub(crate) use inspector::{proxy_protocol, tls_inspector};
+
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
@@ -38,7 +40,7 @@ const TLS: &str = "tls";
 pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 
-fn encode(listener: &api::Listener) -> Encoded {
+pub(crate) fn encode(listener: &api::Listener) -> Encoded {
     Encoded::new(TypeUrl::Listener, Name::new(&listener.name), &listener.encode_to_vec())
 }
 
@@ -55,7 +57,10 @@ fn at_wildcard(name: &str, port: u16, mode: IpMode, settings: Settings<'_>) -> a
     }
 }
 
-fn additional<'a>(addresses: impl Iterator<Item = &'a str>, port: u16) -> Vec<api::AdditionalAddress> {
+pub(crate) fn additional<'a>(
+    addresses: impl Iterator<Item = &'a str>,
+    port: u16,
+) -> Vec<api::AdditionalAddress> {
     let one = |address| api::AdditionalAddress {
         address: Some(socket_address(address, port)),
         ..api::AdditionalAddress::default()
@@ -63,19 +68,19 @@ fn additional<'a>(addresses: impl Iterator<Item = &'a str>, port: u16) -> Vec<ap
     addresses.map(one).collect()
 }
 
-fn per_socket_event(settings: Settings<'_>) -> Option<u32> {
+pub(crate) fn per_socket_event(settings: Settings<'_>) -> Option<u32> {
     Some(settings.options.features.max_connections_per_event).filter(|most| *most > 0)
 }
 
-fn exact_balance() -> api::listener::ConnectionBalanceConfig {
+pub(crate) fn exact_balance() -> api::listener::ConnectionBalanceConfig {
     use api::listener::connection_balance_config::{BalanceType, ExactBalance};
     api::listener::ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) }
 }
 
-fn direction(direction: Direction) -> i32 {
+pub(crate) fn direction(direction: Direction) -> i32 {
     match direction {
         Direction::Inbound => core::TrafficDirection::Inbound as i32,
-        Direction::Outbound => core::TrafficDirection::Outbound as i32,
+        Direction::Outbound | Direction::Gateway => core::TrafficDirection::Outbound as i32,
     }
 }
 

@@ -6,7 +6,7 @@ use pilot_envoy_api::envoy::config::listener::v3 as listener;
 use pilot_envoy_api::envoy::extensions::filters::network::tcp_proxy::v3 as tcp;
 use pilot_envoy_api::udpa::r#type::v1::TypedStruct;
 use pilot_envoy_api::{stats, to_any};
-use pilot_model::Span;
+use pilot_model::{Span, Tunnel};
 use prost_types::{Any, Struct};
 
 use crate::access_log;
@@ -55,50 +55,92 @@ pub(crate) fn default_metrics(settings: Settings<'_>) -> bool {
 }
 
 pub(crate) fn stats_config(direction: Direction) -> Any {
-    // A server knows who it is; it must not believe the host header.
-    let disable_host_header_fallback = direction == Direction::Inbound;
+    // Whoever is called from anywhere must not believe the host header.
+    let disable_host_header_fallback = direction != Direction::Outbound;
     to_any(&stats::PluginConfig { disable_host_header_fallback, ..stats::PluginConfig::default() })
+}
+
+/// Where a connection goes.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Upstream {
+    One(Name),
+    /// One of these, by weight.
+    Weighted(Vec<(Name, u32)>),
 }
 
 /// Hands a connection on.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TcpProxy {
     pub(crate) stat_prefix: String,
-    pub(crate) cluster: Name,
+    pub(crate) upstream: Upstream,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) max_duration: Option<Span>,
     pub(crate) hash_source_ip: bool,
+    pub(crate) tunnel: Option<Tunnel>,
     pub(crate) logged: bool,
 }
 
 impl TcpProxy {
     pub(crate) fn to(cluster: &Name) -> Self {
+        Self::towards(cluster.to_string(), Upstream::One(cluster.clone()))
+    }
+
+    pub(crate) fn towards(stat_prefix: String, upstream: Upstream) -> Self {
         Self {
-            stat_prefix: cluster.to_string(),
-            cluster: cluster.clone(),
+            stat_prefix,
+            upstream,
             idle_timeout: None,
             max_duration: None,
             hash_source_ip: false,
+            tunnel: None,
             logged: true,
         }
     }
 
     pub(crate) fn build(&self, settings: Settings<'_>) -> listener::Filter {
         use pilot_envoy_api::envoy::r#type::v3::{HashPolicy, hash_policy};
-        use tcp::tcp_proxy::ClusterSpecifier;
         let hash = HashPolicy {
             policy_specifier: Some(hash_policy::PolicySpecifier::SourceIp(hash_policy::SourceIp {})),
         };
         let config = tcp::TcpProxy {
             stat_prefix: self.stat_prefix.clone(),
-            cluster_specifier: Some(ClusterSpecifier::Cluster(self.cluster.to_string())),
+            cluster_specifier: Some(specifier(&self.upstream)),
             idle_timeout: self.idle_timeout.map(duration),
             max_downstream_connection_duration: self.max_duration.map(duration),
             hash_policy: if self.hash_source_ip { vec![hash] } else { Vec::new() },
+            tunneling_config: self.tunnel.as_ref().map(tunneling),
             access_log: if self.logged { access_log::of_traffic(settings) } else { Vec::new() },
             ..tcp::TcpProxy::default()
         };
         filter(TCP_PROXY, to_any(&config))
+    }
+}
+
+fn specifier(upstream: &Upstream) -> tcp::tcp_proxy::ClusterSpecifier {
+    use tcp::tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight};
+    match upstream {
+        Upstream::One(cluster) => ClusterSpecifier::Cluster(cluster.to_string()),
+        Upstream::Weighted(clusters) => {
+            let weight = |(name, weight): &(Name, u32)| ClusterWeight {
+                name: name.to_string(),
+                weight: *weight,
+                ..ClusterWeight::default()
+            };
+            ClusterSpecifier::WeightedClusters(WeightedCluster {
+                clusters: clusters.iter().map(weight).collect(),
+            })
+        }
+    }
+}
+
+/// The connection is carried inside a request to a proxy further on.
+fn tunneling(tunnel: &Tunnel) -> tcp::tcp_proxy::TunnelingConfig {
+    let host = &tunnel.target_host;
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_string() };
+    tcp::tcp_proxy::TunnelingConfig {
+        hostname: format!("{host}:{}", tunnel.target_port),
+        use_post: tunnel.protocol == "POST",
+        ..tcp::tcp_proxy::TunnelingConfig::default()
     }
 }
 

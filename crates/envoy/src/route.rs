@@ -146,7 +146,7 @@ fn decorator(operation: String) -> api::Decorator {
     api::Decorator { operation, ..api::Decorator::default() }
 }
 
-fn takes_everything(route: &api::Route) -> bool {
+pub(crate) fn takes_everything(route: &api::Route) -> bool {
     use api::route_match::PathSpecifier;
     let Some(wanted) = &route.r#match else { return false };
     let any_path = match &wanted.path_specifier {

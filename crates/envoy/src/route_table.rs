@@ -14,7 +14,7 @@ use crate::virtual_host::VIRTUAL_HOSTS;
 /// Answers that Envoy gives itself may be this long.
 const DIRECT_RESPONSE_LIMIT: u32 = 1 << 20;
 
-fn table(name: &str) -> api::RouteConfiguration {
+pub(crate) fn table(name: &str) -> api::RouteConfiguration {
     api::RouteConfiguration {
         name: name.to_owned(),
         // Clusters come over the same stream; one that is missing answers 503 for its own routes only.

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use pilot_base::Name;
 use pilot_model::{
-    CertificateFiles, ConfigId, Interception, IpMode, MeshConfig, MeshOptions, Number, OutboundMode,
-    ProxyHeaders, ProxyType, Span, TraceTag,
+    CertificateFiles, ConfigId, GatewayTopology, Interception, IpMode, MeshConfig, MeshOptions, Number,
+    OutboundMode, ProxyHeaders, ProxyType, Span, TraceTag,
 };
 
 /// What every resource may depend on.
@@ -41,6 +41,8 @@ pub struct ListenerTraits {
     pub own_ports: Vec<u16>,
     pub idle_timeout: Option<Span>,
     pub server_files: CertificateFiles,
+    /// Does a server beside the proxy have the secrets that are asked for as `sds://`?
+    pub external_secrets: bool,
 }
 
 /// What, beyond that, can shape a listener for HTTP. Most of it is for tracing, and differs from workload to workload.
@@ -48,6 +50,8 @@ pub struct ListenerTraits {
 pub struct HttpTraits {
     pub headers: ProxyHeaders,
     pub http10: bool,
+    /// What stands in front of a gateway.
+    pub topology: GatewayTopology,
     pub tracing: TracingTraits,
 }
 

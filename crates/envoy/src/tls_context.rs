@@ -9,14 +9,14 @@ use pilot_envoy_api::to_any;
 use pilot_mesh::trust_domains;
 use pilot_model::CertificateFiles;
 
-use crate::convert::seconds;
+use crate::convert::{ads_source, seconds};
 use crate::settings::Settings;
 
 pub(crate) const TLS_SOCKET: &str = "envoy.transport_sockets.tls";
 
 /// Secrets that every proxy has: who it is, and whom it believes.
-const DEFAULT: &str = "default";
-const ROOT: &str = "ROOTCA";
+pub(crate) const DEFAULT: &str = "default";
+pub(crate) const ROOT: &str = "ROOTCA";
 /// Ciphers that sidecars accept from each other.
 const CIPHERS: [&str; 6] = [
     "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -43,6 +43,17 @@ pub(crate) fn sds_secret(name: &str) -> tls::SdsSecretConfig {
 /// A secret in files, which the agent reads, or somebody else if he is there.
 pub(crate) fn file_secret(name: &str, files: &CertificateFiles) -> tls::SdsSecretConfig {
     secret_of(name, if files.served_apart { "sds-files-grpc" } else { "sds-grpc" })
+}
+
+/// A secret that a server beside the proxy has.
+pub(crate) fn external_secret(name: &str) -> tls::SdsSecretConfig {
+    secret_of(name, "sds-external")
+}
+
+/// A secret that comes over the stream this came over. It may never come: what needs it must not wait for ever.
+pub(crate) fn secret_over_stream(name: &str) -> tls::SdsSecretConfig {
+    let source = core::ConfigSource { initial_fetch_timeout: None, ..ads_source() };
+    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
 }
 
 fn secret_of(name: &str, cluster: &str) -> tls::SdsSecretConfig {
@@ -118,7 +129,7 @@ pub(crate) fn downstream_mutual(
 }
 
 /// The certificate of a proxy, from files if it has some.
-fn identity(files: &CertificateFiles) -> tls::SdsSecretConfig {
+pub(crate) fn identity(files: &CertificateFiles) -> tls::SdsSecretConfig {
     if files.chain.is_empty() || files.key.is_empty() {
         return sds_secret(DEFAULT);
     }
@@ -126,7 +137,7 @@ fn identity(files: &CertificateFiles) -> tls::SdsSecretConfig {
 }
 
 /// Who may have signed the other side's certificate.
-fn roots(files: &CertificateFiles) -> tls::SdsSecretConfig {
+pub(crate) fn roots(files: &CertificateFiles) -> tls::SdsSecretConfig {
     if files.root.is_empty() {
         return sds_secret(ROOT);
     }

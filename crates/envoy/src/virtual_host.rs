@@ -200,7 +200,7 @@ impl<N: Neighbours> Maker<'_, N> {
 }
 
 /// A name as it stands in a `Host` header.
-fn domain(name: &str) -> String {
+pub(crate) fn domain(name: &str) -> String {
     match name.parse::<Ipv6Addr>() {
         Ok(address) => format!("[{address}]"),
         Err(_) => name.to_owned(),

@@ -10,6 +10,7 @@
 mod attachment;
 mod choose;
 mod entry;
+mod gateway;
 mod inbound;
 mod kube;
 mod layer;
@@ -28,6 +29,10 @@ mod testing;
 pub use attachment::Workload;
 pub use choose::{choose, ports};
 pub use entry::{EntryPlan, expand_entry};
+pub use gateway::{
+    GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, Quic, ServedHost, gateway_rank,
+    intersection, l4_applies, merge_gateways, more_specific, overlaps,
+};
 pub use inbound::{Target, order_targets};
 pub use kube::kube_endpoints;
 pub use layer::{EgressKey, Layer, egress_keys, imports};

@@ -50,7 +50,10 @@ pub use extension_provider::{
     HttpLogProvider, LogFormat, OpenTelemetryProvider, OtelExport, OtelLogProvider, ProviderHttp,
     ProviderKind, ProviderService, TcpLogProvider, ZipkinProvider,
 };
-pub use gateway::Gateway;
+pub use gateway::{
+    CertificatePair, Gateway, GatewayServer, HostNamespace, ServerHost, ServerTls, ServerTlsMode,
+    ServerTlsVersion,
+};
 pub use json::{Json, Number};
 pub use kube::{EndpointSlice, Namespace, Node, Pod, SliceEndpoint, SlicePort};
 pub use locality::Locality;

@@ -77,6 +77,12 @@ pub struct Features {
     pub absolute_fqdn: bool,
     /// `MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP`; zero leaves it to Envoy
     pub max_connections_per_event: u32,
+    /// `PILOT_SCOPE_GATEWAY_TO_NAMESPACE`: does a Gateway select workloads only of its own namespace?
+    pub scope_gateway_to_namespace: bool,
+    /// `PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION`: do hosts of a gateway with the same routes share a virtual host?
+    pub route_collapse: bool,
+    /// `PILOT_ENABLE_QUIC_LISTENERS`
+    pub quic_listeners: bool,
     /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`
     pub transport_connect_timeout: crate::Span,
 }
@@ -101,6 +107,9 @@ impl Default for Features {
             continue_headers: true,
             absolute_fqdn: true,
             max_connections_per_event: 1,
+            scope_gateway_to_namespace: false,
+            route_collapse: true,
+            quic_listeners: false,
             transport_connect_timeout: crate::Span::from_secs(15),
         }
     }

@@ -94,6 +94,8 @@ pub struct Proxy {
     pub inbound_exact_balance: bool,
     pub outbound_exact_balance: bool,
     pub unprivileged: bool,
+    /// A server beside it has secrets for it, asked for as `sds://`.
+    pub external_secrets: bool,
     /// Ports at which its bootstrap listens, for health checks and metrics.
     pub own_ports: Vec<u16>,
     /// For those who call it.
@@ -129,6 +131,7 @@ impl Proxy {
             inbound_exact_balance: false,
             outbound_exact_balance: false,
             unprivileged: false,
+            external_secrets: false,
             own_ports: Vec::new(),
             server_files: CertificateFiles::default(),
             client_files: CertificateFiles::default(),

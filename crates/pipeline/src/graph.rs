@@ -4,13 +4,14 @@
 //!  services, slices, entries ─registry─► services and endpoints by host ┐
 //!  virtual services, rules   ─rules────► rules by host                  ├─plans─► what a host is to a layer
 //!  proxies, sidecars         ─audience─► who asks for what              ┘            │
-//!      clusters · endpoints · listeners · routes · inbound ◄─────────────────────────┘
+//!      clusters · endpoints · listeners · routes · inbound · gateways ◄─────────────────────────┘
 //!                     └───────────────► manifests: layers of encoded resources for each audience
 //! ```
 
 mod audience;
 mod clusters;
 mod endpoints;
+mod gateways;
 mod inbound;
 mod inputs;
 mod issues;
@@ -47,7 +48,8 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     let registry = registry::Registry::declare(graph, inputs);
     let rules = rules::Rules::declare(graph, inputs);
     let policies = security::Policies::declare(graph, inputs);
-    let audiences = audience::Audiences::declare(graph, inputs, registry, rules, policies);
+    let gateways = gateways::GatewayIndex::declare(graph, inputs);
+    let audiences = audience::Audiences::declare(graph, inputs, registry, (rules, policies, gateways));
     let plans = plans::Plans::declare(graph, inputs, registry, rules, audiences);
     let filters = policies.filters(graph, &audiences.policies, registry);
     let parts = manifests::Parts {
@@ -56,9 +58,10 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         listeners: listeners::Listeners::declare(graph, plans, audiences),
         routes: routes::Routes::declare(graph, plans, audiences),
         inbound: inbound::declare(graph, plans, audiences, filters),
+        gateways: gateways::Gateways::declare(graph, plans, rules, (audiences, filters)),
     };
     let manifests = manifests::declare(graph, audiences, parts);
-    let issues = IssueTables::declare(graph, registry, rules);
+    let issues = IssueTables::declare(graph, registry, rules, parts.gateways.issues);
     let outputs = Outputs { audiences: audiences.of_proxy, manifests, issues };
     (std::mem::take(graph).build(), inputs, outputs)
 }

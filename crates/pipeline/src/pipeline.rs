@@ -87,6 +87,7 @@ impl Pipeline {
         for (kind, table) in [
             (Kind::VirtualService, tables.virtual_services),
             (Kind::DestinationRule, tables.destination_rules),
+            (Kind::Gateway, tables.gateways),
         ] {
             for (id, _, issues) in self.engine.changes(&table) {
                 let object = id.object(kind);

@@ -65,6 +65,7 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         inbound_exact_balance: meta.is_true("INBOUND_LISTENER_EXACT_BALANCE"),
         outbound_exact_balance: meta.is_true("OUTBOUND_LISTENER_EXACT_BALANCE"),
         unprivileged: meta.is_true("UNPRIVILEGED_POD"),
+        external_secrets: meta.text("credential") == "true",
         own_ports: [meta.port("ENVOY_STATUS_PORT")?, meta.port("ENVOY_PROMETHEUS_PORT")?]
             .into_iter()
             .flatten()

@@ -1,7 +1,7 @@
 //! Names as DNS has them.
 
 /// A part of a name between dots.
-fn is_label(text: &str) -> bool {
+pub(crate) fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
     !text.is_empty()
         && text.len() <= 63

@@ -13,7 +13,7 @@ pub(super) fn filter(direction: Direction, headers: &ProxyHeaders) -> HttpFilter
     let empty = || structure([]);
     let discovery =
         || list(vec![structure([("istio_headers", empty())]), structure([("workload_discovery", empty())])]);
-    let sent: Value = if headers.no_metadata_headers && direction == Direction::Outbound {
+    let sent: Value = if headers.no_metadata_headers && direction != Direction::Inbound {
         structure([("skip_external_clusters", yes())])
     } else {
         empty()
@@ -23,7 +23,7 @@ pub(super) fn filter(direction: Direction, headers: &ProxyHeaders) -> HttpFilter
         Direction::Inbound => {
             fields_of([("downstream_discovery", discovery()), ("downstream_propagation", propagation)])
         }
-        Direction::Outbound => {
+        Direction::Outbound | Direction::Gateway => {
             fields_of([("upstream_discovery", discovery()), ("upstream_propagation", propagation)])
         }
     };

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
-use pilot_model::Interception;
+use pilot_model::{Interception, Protocol};
 use pilot_xds::Encoded;
 
 use super::inspector::{http_inspector, tls_inspector};
 use super::merge::{Chain, OutboundListener, Serve};
 use super::{PLAIN_HTTP, RAW_BUFFER, additional, catch_all_filters, direction, encode, exact_balance};
-use crate::convert::{duration, localhosts, seconds, socket_address, wildcards};
+use crate::convert::{duration, localhosts, seconds, socket_address, stat_prefix, wildcards};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
 use crate::network_filter::istio_stats;
@@ -115,9 +115,9 @@ impl Builder<'_> {
             Serve::Http(routes) => {
                 let manager = Manager {
                     direction: Direction::Outbound,
-                    stat_prefix: format!("outbound_{name}"),
+                    stat_prefix: stat_prefix(&format!("outbound_{name}")),
                     routes: Routes::Named(routes.to_string()),
-                    http2: false,
+                    protocol: Protocol::Auto,
                     idle_timeout: self.traits.idle_timeout,
                     traits: self.http?,
                     security: None,

@@ -12,7 +12,7 @@ use pilot_xds::Encoded;
 use super::inspector::{inspectors, original_dst, original_src};
 use super::{PLAIN_HTTP, RAW_BUFFER, TLS, at_wildcard, black_hole_filters, direction, encode, exact_balance};
 use crate::access_log;
-use crate::convert::{duration, wildcards};
+use crate::convert::{duration, stat_prefix, wildcards};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
 use crate::network_filter::{TcpProxy, istio_stats, metadata_exchange};
@@ -281,9 +281,9 @@ impl Builder<'_> {
     fn http_filters(&self, port: &Port) -> Vec<api::Filter> {
         let manager = Manager {
             direction: Direction::Inbound,
-            stat_prefix: port.chain.stat_prefix.clone(),
+            stat_prefix: stat_prefix(&port.chain.stat_prefix),
             routes: Routes::Here(Box::new(routes(port))),
-            http2: port.protocol.is_http2(),
+            protocol: port.protocol,
             idle_timeout: self.traits.idle_timeout,
             traits: self.http,
             security: Some(self.guard.filters),

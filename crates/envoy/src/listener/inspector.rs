@@ -6,6 +6,7 @@ use pilot_envoy_api::envoy::config::listener::v3 as api;
 use pilot_envoy_api::envoy::extensions::filters::listener::http_inspector::v3::HttpInspector;
 use pilot_envoy_api::envoy::extensions::filters::listener::original_dst::v3::OriginalDst;
 use pilot_envoy_api::envoy::extensions::filters::listener::original_src::v3::OriginalSrc;
+use pilot_envoy_api::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
 use pilot_envoy_api::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use pilot_envoy_api::envoy::r#type::v3::Int32Range;
 use pilot_envoy_api::to_any;
@@ -29,9 +30,14 @@ fn filter(name: &str, config: Any) -> api::ListenerFilter {
     }
 }
 
-pub(super) fn tls_inspector() -> api::ListenerFilter {
+pub(crate) fn tls_inspector() -> api::ListenerFilter {
     let config = TlsInspector { initial_read_buffer_size: Some(TLS_READ_BUFFER), ..TlsInspector::default() };
     filter("envoy.filters.listener.tls_inspector", to_any(&config))
+}
+
+/// Somebody in front says, before everything else, where a connection comes from.
+pub(crate) fn proxy_protocol() -> api::ListenerFilter {
+    filter("envoy.filters.listener.proxy_protocol", to_any(&ProxyProtocol::default()))
 }
 
 pub(super) fn http_inspector() -> api::ListenerFilter {

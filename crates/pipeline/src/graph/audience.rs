@@ -8,11 +8,13 @@ use pilot_envoy::{
     Settings, TracingTraits,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{Layer, PeerModes};
+use pilot_mesh::{GatewaySet, Layer, PeerModes};
 use pilot_model::{
-    Config, Interception, Locality, Number, OutboundMode, Proxy, ProxyConfig, ProxyId, ProxyType, Sidecar,
+    Config, GatewayTopology, Interception, Locality, Number, OutboundMode, Proxy, ProxyConfig, ProxyId,
+    ProxyType, Sidecar,
 };
 
+use super::gateways::{GatewayIndex, ListenerAsker, RouteAsker};
 use super::inputs::Inputs;
 use super::registry::{Registry, Served};
 use super::rules::Rules;
@@ -24,6 +26,7 @@ pub struct Audience {
     /// What they can see.
     pub scope: Layer,
     pub kind: ProxyType,
+    pub namespace: Name,
     pub locality: Locality,
     pub cluster: ClusterTraits,
     pub endpoint: EndpointTraits,
@@ -34,6 +37,8 @@ pub struct Audience {
     /// Who is let in to them.
     pub peers: PeerModes,
     pub policies: Arc<PolicyTraits>,
+    /// For routers: the Gateways they serve.
+    pub gateways: Option<Arc<GatewaySet>>,
     /// What they serve themselves.
     pub(super) served: Vec<Served>,
 }
@@ -55,6 +60,9 @@ pub(super) struct Audiences {
     pub(super) fixed: Table<FixedTraits, Askers>,
     pub(super) listener_traits: Table<Arc<ListenerTraits>, Askers>,
     pub(super) policies: Table<Arc<PolicyTraits>, Askers>,
+    pub(super) gateway_sets: Table<Arc<GatewaySet>, Askers>,
+    pub(super) gateway_listener: Table<ListenerAsker, Askers>,
+    pub(super) gateway_route: Table<RouteAsker, Askers>,
 }
 
 impl Audiences {
@@ -62,19 +70,21 @@ impl Audiences {
         graph: &mut Graph,
         inputs: Inputs,
         registry: Registry,
-        rules: Rules,
-        policies: Policies,
+        (rules, policies, gateways): (Rules, Policies, GatewayIndex),
     ) -> Self {
         let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
             let proxy = reader.get(&inputs.proxies, id)?;
             let settings = inputs.settings(reader)?;
             let sidecar = sidecar_of(proxy, settings, rules, reader);
+            let served = served(proxy, registry, reader);
+            let gateways = gateways.set_of(proxy, &served, registry, reader);
             let own = Own {
-                served: served(proxy, registry, reader),
+                served,
                 peers: policies.peers(reader, &proxy.namespace).modes(&proxy.labels),
                 policies: Arc::new(policies.traits(proxy, reader)?),
             };
-            Some(Arc::new(audience(proxy, sidecar.map(|s| &**s), settings, own)))
+            let audience = audience(proxy, sidecar.map(|s| &**s), settings, own);
+            Some(Arc::new(Audience { gateways, ..audience }))
         });
         // A table of the proxies that ask for something, for each thing that can be asked for.
         macro_rules! askers {
@@ -95,14 +105,19 @@ impl Audiences {
             place: askers!("endpoint askers by locality", |a| {
                 a.in_each_layer(&(a.endpoint.clone(), a.locality.clone()))
             }),
-            listener: askers!("listener askers", |a| a.in_each_layer(&a.listener)),
+            listener: askers!("listener askers", |a| a.of_sidecar(&a.listener)),
             http: askers!("http listener askers", |a| {
-                a.in_each_layer(&a.listener).into_iter().map(|asker| (asker, Arc::clone(&a.http)))
+                a.of_sidecar(&a.listener).into_iter().map(|asker| (asker, Arc::clone(&a.http)))
             }),
-            route: askers!("route askers", |a| a.in_each_layer(&a.route)),
+            route: askers!("route askers", |a| a.of_sidecar(&a.route)),
             fixed: askers!("fixed cluster askers", |a| [a.fixed.clone()]),
-            listener_traits: askers!("virtual listener askers", |a| [Arc::clone(&a.listener)]),
+            listener_traits: askers!("virtual listener askers", |a| {
+                (a.kind == ProxyType::Sidecar).then(|| Arc::clone(&a.listener))
+            }),
             policies: askers!("policy askers", |a| [Arc::clone(&a.policies)]),
+            gateway_sets: askers!("gateway sets", |a| a.gateways.clone()),
+            gateway_listener: askers!("gateway listener askers", |a| a.gateway_listener()),
+            gateway_route: askers!("gateway route askers", |a| a.gateway_route()),
         }
     }
 }
@@ -159,6 +174,7 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
             None => Layer::Namespace(proxy.namespace.clone()),
         },
         kind: proxy.kind,
+        namespace: proxy.namespace.clone(),
         locality: proxy.locality.clone(),
         cluster: ClusterTraits { kind: proxy.kind, preserve_case: headers.preserve_case },
         endpoint: EndpointTraits { network: proxy.network.clone() },
@@ -166,6 +182,10 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         http: Arc::new(HttpTraits {
             headers: headers.clone(),
             http10: proxy.http10,
+            topology: match proxy.kind {
+                ProxyType::Router => config.topology,
+                ProxyType::Sidecar => GatewayTopology::default(),
+            },
             tracing: tracing(proxy, config, settings),
         }),
         route: Arc::new(RouteTraits {
@@ -180,6 +200,7 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         fixed: FixedTraits { ip_mode, preserve_case: headers.preserve_case },
         peers,
         policies,
+        gateways: None,
         served,
     }
 }
@@ -196,6 +217,7 @@ fn listener_traits(proxy: &Proxy, outbound: OutboundMode) -> ListenerTraits {
         own_ports: proxy.own_ports.clone(),
         idle_timeout: proxy.idle_timeout,
         server_files: proxy.server_files.clone(),
+        external_secrets: proxy.external_secrets,
     }
 }
 
@@ -224,6 +246,21 @@ fn tracing(proxy: &Proxy, config: &ProxyConfig, settings: Settings<'_>) -> Traci
 impl Audience {
     fn in_each_layer<T: Clone>(&self, traits: &T) -> Vec<(Layer, T)> {
         self.scope.stack().into_iter().map(|layer| (layer, traits.clone())).collect()
+    }
+
+    /// Only sidecars are called by applications for everything that there is.
+    fn of_sidecar<T: Clone>(&self, traits: &T) -> Vec<(Layer, T)> {
+        if self.kind == ProxyType::Sidecar { self.in_each_layer(traits) } else { Vec::new() }
+    }
+
+    pub(super) fn gateway_listener(&self) -> Option<ListenerAsker> {
+        let set = Arc::clone(self.gateways.as_ref()?);
+        let traits = (Arc::clone(&self.listener), Arc::clone(&self.http), Arc::clone(&self.policies));
+        Some((self.namespace.clone(), set, traits.0, traits.1, traits.2))
+    }
+
+    pub(super) fn gateway_route(&self) -> Option<RouteAsker> {
+        Some((self.namespace.clone(), Arc::clone(self.gateways.as_ref()?), Arc::clone(&self.route)))
     }
 
     /// The ports they serve themselves.

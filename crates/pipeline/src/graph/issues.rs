@@ -13,10 +13,16 @@ use super::rules::{Rules, TrafficIndex};
 pub(crate) struct IssueTables {
     pub virtual_services: Table<ConfigId, Vec<Issue>>,
     pub destination_rules: Table<ConfigId, Vec<Issue>>,
+    pub gateways: Table<ConfigId, Vec<Issue>>,
 }
 
 impl IssueTables {
-    pub(super) fn declare(graph: &mut Graph, registry: Registry, rules: Rules) -> Self {
+    pub(super) fn declare(
+        graph: &mut Graph,
+        registry: Registry,
+        rules: Rules,
+        gateways: Table<ConfigId, Vec<Issue>>,
+    ) -> Self {
         let virtual_services = graph.map("virtual service issues", &rules.resolved, move |id, reader| {
             let check = Check { registry, rules, reader };
             let issues = check.routes(reader.get(&rules.resolved, id)?);
@@ -28,7 +34,7 @@ impl IssueTables {
                 let known = host.is_wildcard() || !registry.services(reader, host).is_empty();
                 (!known).then(|| vec![unknown_host(id.object(Kind::DestinationRule), "spec.host", host)])
             });
-        Self { virtual_services, destination_rules }
+        Self { virtual_services, destination_rules, gateways }
     }
 }
 

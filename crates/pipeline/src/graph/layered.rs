@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
-use pilot_envoy::{Part, PartKey, Place, VirtualHost};
+use pilot_envoy::{AutoChain, Part, PartKey, Place, VirtualHost};
 use pilot_incr::{Graph, Key, Reader, Table, Value};
 use pilot_mesh::Layer;
 use pilot_xds::Encoded;
@@ -25,6 +25,13 @@ impl Item for Part {
     type Key = (Place, PartKey);
     fn key(&self) -> Self::Key {
         (self.place.clone(), self.key.clone())
+    }
+}
+
+impl Item for AutoChain {
+    type Key = Name;
+    fn key(&self) -> Name {
+        self.key.clone()
     }
 }
 

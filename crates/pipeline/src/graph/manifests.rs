@@ -7,6 +7,7 @@ use pilot_xds::{Layer as Resources, Manifest, TypeUrl};
 use super::audience::{Audience, Audiences};
 use super::clusters::Clusters;
 use super::endpoints::Endpoints;
+use super::gateways::Gateways;
 use super::inbound::Inbound;
 use super::listeners::Listeners;
 use super::routes::Routes;
@@ -24,11 +25,12 @@ pub(super) struct Parts {
     pub(super) listeners: Listeners,
     pub(super) routes: Routes,
     pub(super) inbound: Table<Arc<Audience>, Inbound>,
+    pub(super) gateways: Gateways,
 }
 
 /// Stacks the layers of each type, the most general at the bottom.
 pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> Table<Arc<Audience>, Sent> {
-    let Parts { clusters, endpoints, listeners, routes, inbound } = parts;
+    let Parts { clusters, endpoints, listeners, routes, inbound, gateways } = parts;
     graph.map("manifests", &audiences.all, move |audience, reader| {
         let own = reader.get(&inbound, audience).cloned().unwrap_or_default();
         let mut stacks: [Vec<Resources>; TypeUrl::ALL.len()] = Default::default();
@@ -59,6 +61,12 @@ pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> 
         if audience.kind == ProxyType::Sidecar {
             push(TypeUrl::Listener, reader.get(&listeners.virtual_outbound, &audience.listener));
             push(TypeUrl::Listener, Some(&own.listeners));
+        }
+        if let Some(asker) = audience.gateway_listener() {
+            push(TypeUrl::Listener, reader.get(&gateways.listeners, &asker));
+        }
+        if let Some(asker) = audience.gateway_route() {
+            push(TypeUrl::Route, reader.get(&gateways.routes, &asker));
         }
         Some(Sent { by_type: stacks.map(Manifest::new) })
     })

@@ -1,0 +1,235 @@
+//! How a server at the edge proves who it is, and what it asks of its clients.
+
+use pilot_base::Name;
+use pilot_envoy_api::envoy::config::core::v3 as core;
+use pilot_envoy_api::envoy::extensions::transport_sockets::tls::v3 as tls;
+use pilot_envoy_api::to_any;
+use pilot_model::{GatewayServer, Protocol, ServerTls, ServerTlsMode, ServerTlsVersion, TlsVersion};
+use tls::common_tls_context::{CombinedCertificateValidationContext, ValidationContextType};
+
+use crate::convert::exact_matcher;
+use crate::settings::{ListenerTraits, Settings};
+use crate::tls_context::{
+    DEFAULT, ROOT, TLS_SOCKET, external_secret, file_secret, identity, roots, sds_secret, secret_over_stream,
+};
+
+const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
+/// Sidecars tell each other who they are even if they do not speak HTTP.
+const MESH_TCP_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
+/// The secret with the authority for clients is called like that of the server, with this behind it.
+const CA_SUFFIX: &str = "-cacert";
+const BUILTIN: &str = "builtin://";
+const EXTERNAL: &str = "sds://";
+
+pub(super) struct ServerSide<'a> {
+    pub(super) server: &'a GatewayServer,
+    pub(super) tls: &'a ServerTls,
+    pub(super) traits: &'a ListenerTraits,
+    pub(super) settings: Settings<'a>,
+}
+
+impl ServerSide<'_> {
+    pub(super) fn socket(&self) -> core::TransportSocket {
+        use core::transport_socket::ConfigType;
+        core::TransportSocket {
+            name: TLS_SOCKET.to_owned(),
+            config_type: Some(ConfigType::TypedConfig(to_any(&self.context(&self.alpn())))),
+        }
+    }
+
+    fn alpn(&self) -> Vec<String> {
+        let in_mesh = self.tls.mode == ServerTlsMode::IstioMutual && self.server.protocol != Protocol::Https;
+        let exchange = in_mesh && !self.settings.options.features.disable_metadata_exchange_alpn;
+        let alpn: &[&str] = if exchange { &MESH_TCP_ALPN } else { &HTTP_ALPN };
+        alpn.iter().map(|protocol| (*protocol).to_owned()).collect()
+    }
+
+    pub(super) fn context(&self, alpn: &[String]) -> tls::DownstreamTlsContext {
+        let required = matches!(self.tls.mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual);
+        let mut common =
+            tls::CommonTlsContext { alpn_protocols: alpn.to_vec(), ..tls::CommonTlsContext::default() };
+        if self.tls.mode == ServerTlsMode::IstioMutual {
+            let files = &self.traits.server_files;
+            common.tls_certificate_sds_secret_configs.push(identity(files));
+            common.validation_context_type = Some(combined(self.listed_validation(), roots(files)));
+        } else if self.tls.credentials.is_empty() {
+            self.set_files(&mut common);
+        } else {
+            self.set_credentials(&mut common);
+        }
+        if self.tls.mode != ServerTlsMode::IstioMutual {
+            common.tls_params = self.parameters();
+        }
+        tls::DownstreamTlsContext {
+            common_tls_context: Some(common),
+            require_client_certificate: Some(required),
+            ..tls::DownstreamTlsContext::default()
+        }
+    }
+
+    fn validates_clients(&self) -> bool {
+        !matches!(
+            self.tls.mode,
+            ServerTlsMode::Simple | ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough
+        )
+    }
+
+    /// Files in the proxy's file system, which its agent reads and serves.
+    fn set_files(&self, common: &mut tls::CommonTlsContext) {
+        let file = |name: String| file_secret(&name, &self.traits.server_files);
+        common.tls_certificate_sds_secret_configs = self
+            .tls
+            .certificates
+            .iter()
+            .map(|files| file(format!("file-cert:{}~{}", files.certificate, files.private_key)))
+            .collect();
+        if common.tls_certificate_sds_secret_configs.is_empty() {
+            common.tls_certificate_sds_secret_configs.push(sds_secret(DEFAULT));
+        }
+        if !self.validates_clients() {
+            return;
+        }
+        let authority = match self.tls.ca_certificates.as_str() {
+            "" => sds_secret(ROOT),
+            path => file(format!("file-root:{path}")),
+        };
+        common.validation_context_type = Some(combined(self.listed_validation(), authority));
+    }
+
+    /// Secrets that are fetched by name.
+    fn set_credentials(&self, common: &mut tls::CommonTlsContext) {
+        let credentials = &self.tls.credentials;
+        common.tls_certificate_sds_secret_configs =
+            credentials.iter().map(|name| self.credential(name)).collect();
+        if self.validates_clients() {
+            let authority = match (self.tls.ca_credential.as_str(), credentials.first()) {
+                ("", Some(first)) => format!("{first}{CA_SUFFIX}"),
+                (name, _) => name.to_owned(),
+            };
+            let mut validation = self.validation();
+            validation.verify_certificate_spki = texts(&self.tls.verify_spki);
+            validation.verify_certificate_hash = texts(&self.tls.verify_hash);
+            common.validation_context_type = Some(combined(validation, self.credential(&authority)));
+        } else if !self.tls.subject_alt_names.is_empty() {
+            common.validation_context_type = Some(ValidationContextType::ValidationContext(self.names()));
+        }
+    }
+
+    /// The secret that a `credentialName` means.
+    fn credential(&self, name: &str) -> tls::SdsSecretConfig {
+        if name == BUILTIN {
+            return sds_secret(DEFAULT);
+        }
+        if name.strip_prefix(BUILTIN) == Some(CA_SUFFIX) {
+            return sds_secret(ROOT);
+        }
+        match name.strip_prefix(EXTERNAL) {
+            // Who serves them there knows them by their whole name.
+            Some(_) if self.traits.external_secrets => external_secret(name),
+            Some(resource) => secret_over_stream(&resource_name(resource)),
+            None => secret_over_stream(&resource_name(name)),
+        }
+    }
+
+    /// With the list of certificates that are no longer good, which can only be a file.
+    fn listed_validation(&self) -> tls::CertificateValidationContext {
+        let mut validation = self.validation();
+        let crl = Some(&self.tls.ca_crl).filter(|path| !path.is_empty());
+        validation.crl = crl.map(|path| core::DataSource {
+            specifier: Some(core::data_source::Specifier::Filename(path.to_string())),
+            ..core::DataSource::default()
+        });
+        validation
+    }
+
+    fn validation(&self) -> tls::CertificateValidationContext {
+        use tls::certificate_validation_context::TrustChainVerification;
+        let mut validation = self.names();
+        if self.tls.skip_verify {
+            validation.trust_chain_verification = TrustChainVerification::AcceptUntrusted as i32;
+        }
+        validation
+    }
+
+    #[allow(deprecated, reason = "Istio's proxies of all supported versions read this field")]
+    fn names(&self) -> tls::CertificateValidationContext {
+        tls::CertificateValidationContext {
+            match_subject_alt_names: self.tls.subject_alt_names.iter().map(exact_matcher).collect(),
+            ..tls::CertificateValidationContext::default()
+        }
+    }
+
+    fn parameters(&self) -> Option<tls::TlsParameters> {
+        let default = &self.settings.mesh.tls_defaults;
+        let default_min = default.min_version.map(|version| match version {
+            TlsVersion::V1_2 => ServerTlsVersion::V1_2,
+            TlsVersion::V1_3 => ServerTlsVersion::V1_3,
+        });
+        let min = self.tls.min_version.or(default_min);
+        let own = Some(&self.tls.cipher_suites).filter(|suites| !suites.is_empty());
+        let parameters = tls::TlsParameters {
+            tls_minimum_protocol_version: min.map_or(0, version),
+            tls_maximum_protocol_version: self.tls.max_version.map_or(0, version),
+            cipher_suites: texts(own.unwrap_or(&default.cipher_suites)),
+            ecdh_curves: texts(&default.ecdh_curves),
+            ..tls::TlsParameters::default()
+        };
+        (parameters != tls::TlsParameters::default()).then_some(parameters)
+    }
+}
+
+fn combined(
+    default: tls::CertificateValidationContext,
+    authority: tls::SdsSecretConfig,
+) -> ValidationContextType {
+    ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+        default_validation_context: Some(default),
+        validation_context_sds_secret_config: Some(authority),
+        ..CombinedCertificateValidationContext::default()
+    })
+}
+
+/// A name that says where a secret is kept; in Kubernetes, if the user does not say.
+fn resource_name(name: &str) -> String {
+    const PLACES: [&str; 3] = ["configmap://", "kubernetes://", "kubernetes-gateway://"];
+    const INVALID: &str = "invalid://";
+    if name.starts_with(BUILTIN) {
+        return "default".to_owned();
+    }
+    if name.starts_with(INVALID) {
+        return INVALID.to_owned();
+    }
+    if PLACES.iter().any(|place| name.starts_with(place)) {
+        return name.to_owned();
+    }
+    format!("kubernetes://{name}")
+}
+
+fn version(version: ServerTlsVersion) -> i32 {
+    use tls::tls_parameters::TlsProtocol;
+    let version = match version {
+        ServerTlsVersion::V1_0 => TlsProtocol::TlSv10,
+        ServerTlsVersion::V1_1 => TlsProtocol::TlSv11,
+        ServerTlsVersion::V1_2 => TlsProtocol::TlSv12,
+        ServerTlsVersion::V1_3 => TlsProtocol::TlSv13,
+    };
+    version as i32
+}
+
+fn texts(names: &[Name]) -> Vec<String> {
+    names.iter().map(Name::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::resource_name;
+
+    #[test]
+    fn secrets_are_looked_for_in_kubernetes_unless_said_otherwise() {
+        assert_eq!(resource_name("cert"), "kubernetes://cert");
+        assert_eq!(resource_name("kubernetes://ns/cert"), "kubernetes://ns/cert");
+        assert_eq!(resource_name("kubernetes-gateway://ns/cert"), "kubernetes-gateway://ns/cert");
+        assert_eq!(resource_name("configmap://ns/ca"), "configmap://ns/ca");
+        assert_eq!(resource_name("builtin://"), "default");
+    }
+}
