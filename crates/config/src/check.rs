@@ -50,6 +50,12 @@ impl<'a> Check<'a> {
         self.warn(path, "is not supported yet and has no effect");
     }
 
+    /// The value of a field, if it is there.
+    pub(crate) fn node(&self, path: &str) -> Option<&'a Node<'a>> {
+        let (node, is_whole) = closest(self.node, path);
+        is_whole.then_some(node)
+    }
+
     fn push(&mut self, issue: Issue) {
         let line = line_of(self.node, &issue.path);
         let place = format!("{}:{line}", self.file);
@@ -103,6 +109,11 @@ impl<'a> Check<'a> {
 
 /// The line at which a field stands, or that of the closest thing around it that is there.
 fn line_of(node: &Node<'_>, path: &str) -> usize {
+    closest(node, path).0.line
+}
+
+/// What stands at a path, or the closest thing around it; and whether it is the whole path that was found.
+fn closest<'a>(node: &'a Node<'a>, path: &str) -> (&'a Node<'a>, bool) {
     use crate::yaml::Value;
     let mut at = node;
     for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
@@ -112,10 +123,10 @@ fn line_of(node: &Node<'_>, path: &str) -> usize {
         };
         match next {
             Some(node) => at = node,
-            None => break,
+            None => return (at, false),
         }
     }
-    at.line
+    (at, true)
 }
 
 pub(crate) fn names(texts: Vec<String>) -> Vec<Name> {

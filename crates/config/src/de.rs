@@ -9,6 +9,9 @@ use serde::forward_to_deserialize_any;
 
 use crate::yaml::{Node, Value};
 
+/// The key under which a message of any kind says which kind it is.
+const KIND_OF_ANY: &str = "@type";
+
 /// What is wrong, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldError {
@@ -25,9 +28,18 @@ pub(crate) struct Typed<T> {
 
 /// Reads a message from the value under `root`, which is also how paths begin.
 pub(crate) fn read<T: de::DeserializeOwned>(node: &Node<'_>, root: &str) -> Result<Typed<T>, FieldError> {
+    read_with(node, root, std::marker::PhantomData)
+}
+
+/// Reads what `seed` makes of the value under `root`.
+pub(crate) fn read_with<S: for<'de> DeserializeSeed<'de, Value = T>, T>(
+    node: &Node<'_>,
+    root: &str,
+    seed: S,
+) -> Result<Typed<T>, FieldError> {
     let place =
         Place { root, path: RefCell::default(), unknown: RefCell::default(), error: RefCell::default() };
-    match T::deserialize(At { node, place: &place }) {
+    match seed.deserialize(At { node, place: &place }) {
         Ok(value) => Ok(Typed { value, unknown: place.unknown.into_inner() }),
         Err(Error(message)) => {
             let (path, line) = place.error.into_inner().unwrap_or_else(|| (root.to_owned(), node.line));
@@ -108,7 +120,8 @@ impl<'a, 'p, 'de> Deserializer<'de> for At<'a, 'p> {
                 visitor.visit_seq(Items { items: items.iter().enumerate(), place: self.place })
             }
             Value::Map(entries) => {
-                visitor.visit_map(Entries { entries: entries.iter(), value: None, place: self.place })
+                let kind = entries.iter().find(|(key, _)| key == KIND_OF_ANY);
+                visitor.visit_map(Entries { kind, entries: entries.iter(), value: None, place: self.place })
             }
         };
         result.map_err(|Error(mut message)| {
@@ -182,6 +195,8 @@ impl<'de> SeqAccess<'de> for Items<'_, '_> {
 }
 
 struct Entries<'a, 'p> {
+    /// What tells how to read the rest, wherever it was written.
+    kind: Option<&'a (std::borrow::Cow<'a, str>, Node<'a>)>,
     entries: std::slice::Iter<'a, (std::borrow::Cow<'a, str>, Node<'a>)>,
     value: Option<(&'a str, &'a Node<'a>)>,
     place: &'p Place<'a>,
@@ -191,7 +206,10 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
     type Error = Error;
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         // A field without a value is a field that is not there.
-        let Some((key, node)) = self.entries.by_ref().find(|(_, node)| node.value != Value::Null) else {
+        let others = |(key, node): &&(std::borrow::Cow<'_, str>, Node<'_>)| {
+            node.value != Value::Null && key != KIND_OF_ANY
+        };
+        let Some((key, node)) = self.kind.take().or_else(|| self.entries.by_ref().find(others)) else {
             return Ok(None);
         };
         self.value = Some((key, node));

@@ -15,6 +15,7 @@ mod http_filter;
 mod listener;
 mod metadata;
 mod network_filter;
+mod patch;
 mod rbac;
 mod route;
 mod route_table;
@@ -34,6 +35,10 @@ pub use gateway::{
 pub use listener::{
     Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, merge_parts, outbound_listener,
     outbound_parts, virtual_inbound, virtual_outbound,
+};
+pub use patch::{
+    Fault, Faults, Outcome, Patch, PatchSet, Patches, ProxyPatches, RouteSide, TablePatches, added_clusters,
+    added_extensions, added_listeners, patch_cluster, patch_listener, patch_route_configuration,
 };
 pub use route_table::route_table;
 pub use security::{SecurityFilters, SecurityPolicies, security_filters};

@@ -43,7 +43,10 @@ pub use destination_rule::{
     ProxyProtocol, RetryBudget, SimpleLb, Subset, TcpPool, Tls, TlsMode, TrafficPolicy, Tunnel, Warmup,
 };
 pub use endpoint::{Address, Endpoint, Health, TlsSupport};
-pub use envoy_filter::EnvoyFilter;
+pub use envoy_filter::{
+    ApplyTo, ChainMatch, ClusterMatch, EnvoyFilter, EnvoyPatch, ListenerMatch, ObjectMatch, PatchContext,
+    PatchOperation, RouteActionKind, RouteConfigurationMatch, RouteMatch, VirtualHostMatch,
+};
 pub use export::{ExportTo, Visibility};
 pub use extension_provider::{
     DynatraceSampler, ExtAuthzBody, ExtAuthzGrpc, ExtAuthzHttp, ExtensionProvider, FileLogProvider,

@@ -88,6 +88,8 @@ pub struct Proxy {
     pub interception: Interception,
     pub version: Version,
     pub version_text: Name,
+    /// Everything it says about itself in plain words.
+    pub metadata: Labels,
     pub http10: bool,
     pub idle_timeout: Option<Span>,
     pub http_proxy_port: Option<u16>,
@@ -125,6 +127,7 @@ impl Proxy {
             interception: Interception::default(),
             version: Version::NEWEST,
             version_text: Name::empty(),
+            metadata: Labels::default(),
             http10: false,
             idle_timeout: None,
             http_proxy_port: None,

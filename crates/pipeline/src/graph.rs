@@ -4,13 +4,14 @@
 //!  services, slices, entries ─registry─► services and endpoints by host ┐
 //!  virtual services, rules   ─rules────► rules by host                  ├─plans─► what a host is to a layer
 //!  proxies, sidecars         ─audience─► who asks for what              ┘            │
-//!      clusters · endpoints · listeners · routes · inbound · gateways ◄─────────────────────────┘
-//!                     └───────────────► manifests: layers of encoded resources for each audience
+//!      clusters · endpoints · listeners · routes · inbound · gateways ◄──────────────┘
+//!                     └─patched, by EnvoyFilters─► manifests: layers of encoded resources for each audience
 //! ```
 
 mod audience;
 mod clusters;
 mod endpoints;
+mod envoy_filters;
 mod gateways;
 mod inbound;
 mod inputs;
@@ -18,6 +19,7 @@ mod issues;
 mod layered;
 mod listeners;
 mod manifests;
+mod patched;
 mod plans;
 mod registry;
 mod routes;
@@ -49,7 +51,9 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     let rules = rules::Rules::declare(graph, inputs);
     let policies = security::Policies::declare(graph, inputs);
     let gateways = gateways::GatewayIndex::declare(graph, inputs);
-    let audiences = audience::Audiences::declare(graph, inputs, registry, (rules, policies, gateways));
+    let envoy_filters = envoy_filters::EnvoyFilters::declare(graph, inputs);
+    let choices = audience::Choices { rules, policies, gateways, envoy_filters };
+    let audiences = audience::Audiences::declare(graph, inputs, registry, choices);
     let plans = plans::Plans::declare(graph, inputs, registry, rules, audiences);
     let filters = policies.filters(graph, &audiences.policies, registry);
     let parts = manifests::Parts {
@@ -60,8 +64,9 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         inbound: inbound::declare(graph, plans, audiences, filters),
         gateways: gateways::Gateways::declare(graph, plans, rules, (audiences, filters)),
     };
-    let manifests = manifests::declare(graph, audiences, parts);
-    let issues = IssueTables::declare(graph, registry, rules, parts.gateways.issues);
+    let patched = patched::Patched::declare(graph, plans, audiences, parts);
+    let manifests = manifests::declare(graph, audiences, parts, patched);
+    let issues = IssueTables::declare(graph, registry, rules, (parts.gateways.issues, patched.faults));
     let outputs = Outputs { audiences: audiences.of_proxy, manifests, issues };
     (std::mem::take(graph).build(), inputs, outputs)
 }

@@ -88,6 +88,7 @@ impl Pipeline {
             (Kind::VirtualService, tables.virtual_services),
             (Kind::DestinationRule, tables.destination_rules),
             (Kind::Gateway, tables.gateways),
+            (Kind::EnvoyFilter, tables.envoy_filters),
         ] {
             for (id, _, issues) in self.engine.changes(&table) {
                 let object = id.object(kind);

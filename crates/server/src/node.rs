@@ -59,6 +59,7 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         },
         version: Version::parse(&meta.text("ISTIO_VERSION")),
         version_text: meta.name("ISTIO_VERSION"),
+        metadata: meta.words(),
         http10: meta.text("HTTP10") == "1",
         idle_timeout: meta.span("IDLE_TIMEOUT")?,
         http_proxy_port: meta.port("HTTP_PROXY_PORT")?,
@@ -148,6 +149,16 @@ impl Metadata<'_> {
 
     fn name(&self, key: &str) -> Name {
         self.text(key).into()
+    }
+
+    /// What is a plain word: EnvoyFilters can ask for it.
+    fn words(&self) -> Labels {
+        let fields = self.0.into_iter().flat_map(|all| &all.fields);
+        let words = fields.filter_map(|(key, value)| match &value.kind {
+            Some(Kind::StringValue(text)) => Some((Name::new(key), Name::new(text))),
+            _ => None,
+        });
+        Labels::new(words)
     }
 
     fn is_true(&self, key: &str) -> bool {

@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("envoy-api", &[]),
     ("incr", &["base"]),
     ("model", &["base"]),
-    ("config", &["api", "base", "model"]),
+    ("config", &["api", "base", "envoy-api", "model"]),
     ("mesh", &["base", "model"]),
     ("xds", &["base"]),
     ("envoy", &["base", "envoy-api", "mesh", "model", "xds"]),

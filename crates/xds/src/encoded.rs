@@ -28,6 +28,8 @@ pub struct Encoded {
     delta_head: Bytes,
     /// From the tag of `resource` to the first child.
     head: Bytes,
+    /// Where in it the message begins.
+    message_at: usize,
     children: Children,
     len: usize,
 }
@@ -47,8 +49,20 @@ impl Chunk {
         Self { hash: Hash64::of(&out), bytes: out.into() }
     }
 
+    /// Several messages of the same field as one part, in this order.
+    pub fn of_many<'a>(field: u32, messages: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut out = Vec::new();
+        messages.into_iter().for_each(|message| put_bytes(&mut out, field, message));
+        Self { hash: Hash64::of(&out), bytes: out.into() }
+    }
+
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// The message without tag and length; the first one of several.
+    pub fn message(&self) -> &[u8] {
+        take_field(&self.bytes).map(|(_, message)| message).unwrap_or_default()
     }
 }
 
@@ -120,6 +134,30 @@ impl Children {
         Self { base, over, last, summary }
     }
 
+    /// The same children with some put in place of others and another last one. Costs what is changed.
+    #[must_use]
+    pub fn changed(&self, changes: &ChildMap, last: Option<Chunk>) -> Self {
+        let mut out = self.clone();
+        for (name, chunk) in changes {
+            let there = self.over.get(name).or_else(|| self.base.get(name));
+            out.summary.sub(name, there.and_then(Option::as_ref));
+            out.summary.add(name, chunk.as_ref());
+            out.over.insert(name.clone(), chunk.clone());
+        }
+        out.summary.sub(&Name::empty(), self.last.as_ref());
+        out.summary.add(&Name::empty(), last.as_ref());
+        Self { last, ..out }
+    }
+
+    /// What stands over the shared layer.
+    pub fn over(&self) -> &ChildMap {
+        &self.over
+    }
+
+    pub fn last(&self) -> Option<&Chunk> {
+        self.last.as_ref()
+    }
+
     /// The children in order of their names, the last one last.
     pub fn iter(&self) -> impl Iterator<Item = &Chunk> {
         let (mut base, mut over) = (self.base.iter().peekable(), self.over.iter().peekable());
@@ -160,6 +198,7 @@ impl Encoded {
         put_header(&mut head, RESOURCE, any_len);
         put_bytes(&mut head, ANY_TYPE_URL, type_url.as_str().as_bytes());
         put_header(&mut head, ANY_VALUE, value_len);
+        let message_at = head.len();
         head.extend_from_slice(message);
         let version = Hasher64::default().write(message).write_u64(children.summary.hash).finish();
 
@@ -172,7 +211,7 @@ impl Encoded {
         put_bytes(&mut delta_head, RESOURCE_NAME, name.as_bytes());
 
         let len = delta_head.len() + sotw_len;
-        Self { name, version, delta_head: delta_head.into(), head: head.into(), children, len }
+        Self { name, version, delta_head: delta_head.into(), head: head.into(), message_at, children, len }
     }
 
     pub fn name(&self) -> &Name {
@@ -181,6 +220,15 @@ impl Encoded {
 
     pub fn version(&self) -> Hash64 {
         self.version
+    }
+
+    /// The message without its children.
+    pub fn header(&self) -> &[u8] {
+        &self.head[self.message_at..]
+    }
+
+    pub fn children(&self) -> &Children {
+        &self.children
     }
 
     /// Bytes of the entry in a delta response.
@@ -284,6 +332,22 @@ mod tests {
         let text: Vec<_> =
             children.iter().map(|c| String::from_utf8_lossy(&c.bytes()[2..]).into_owned()).collect();
         assert_eq!(text, ["A", "C", "DD", "*"]);
+    }
+
+    #[test]
+    fn changed_children_read_as_if_they_had_been_there_from_the_start() {
+        let base = map(&[("a", Some("A")), ("b", Some("B")), ("d", Some("D"))]);
+        let over = map(&[("c", Some("C")), ("d", Some("DD"))]);
+        let before = Children::new(base.clone(), Summary::of(&base), over, chunk("*"));
+        let changes = map(&[("a", None), ("b", Some("BB")), ("c", Some("CC")), ("e", Some("E"))]);
+        let flat = map(&[("b", Some("BB")), ("c", Some("CC")), ("d", Some("DD")), ("e", Some("E"))]);
+        let direct = Children::new(flat.clone(), Summary::of(&flat), ChildMap::new(), chunk("+"));
+        let make = |children| Encoded::assemble(TypeUrl::Route, "80".into(), b"\x0a\x0280", children);
+        let (changed, direct) = (make(before.changed(&changes, chunk("+"))), make(direct));
+        assert_eq!(changed.version(), direct.version());
+        assert_eq!(changed.message(), direct.message());
+        assert_eq!(changed.header(), b"\x0a\x0280");
+        assert_eq!(changed.delta_len(), changed.delta().map(|b| b.len()).sum());
     }
 
     #[test]

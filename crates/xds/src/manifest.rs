@@ -23,6 +23,11 @@ impl Manifest {
         Self { layers: layers.into_iter().collect() }
     }
 
+    /// Puts another layer on top.
+    pub fn push(&mut self, layer: Layer) {
+        self.layers.push(layer);
+    }
+
     pub fn get(&self, name: &str) -> Option<&Arc<Encoded>> {
         self.layers.iter().rev().find_map(|layer| layer.get(name)).and_then(Option::as_ref)
     }

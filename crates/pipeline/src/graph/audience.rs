@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pilot_base::{Labels, Name, SharedMap};
 use pilot_envoy::{
-    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PolicyTraits, RouteTraits,
-    Settings, TracingTraits,
+    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PatchSet, Patches, PolicyTraits,
+    ProxyPatches, RouteTraits, Settings, TracingTraits,
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{GatewaySet, Layer, PeerModes};
@@ -14,6 +14,7 @@ use pilot_model::{
     ProxyType, Sidecar,
 };
 
+use super::envoy_filters::EnvoyFilters;
 use super::gateways::{GatewayIndex, ListenerAsker, RouteAsker};
 use super::inputs::Inputs;
 use super::registry::{Registry, Served};
@@ -39,8 +40,19 @@ pub struct Audience {
     pub policies: Arc<PolicyTraits>,
     /// For routers: the Gateways they serve.
     pub gateways: Option<Arc<GatewaySet>>,
+    /// What EnvoyFilters change for them.
+    pub patches: Option<Arc<ProxyPatches>>,
     /// What they serve themselves.
     pub(super) served: Vec<Served>,
+}
+
+/// Where it is looked up what counts for a workload.
+#[derive(Clone, Copy)]
+pub(super) struct Choices {
+    pub(super) rules: Rules,
+    pub(super) policies: Policies,
+    pub(super) gateways: GatewayIndex,
+    pub(super) envoy_filters: EnvoyFilters,
 }
 
 /// Connected proxies by what they ask for.
@@ -58,6 +70,11 @@ pub(super) struct Audiences {
     pub(super) http: Table<((Layer, Arc<ListenerTraits>), Arc<HttpTraits>), Askers>,
     pub(super) route: Table<(Layer, Arc<RouteTraits>), Askers>,
     pub(super) fixed: Table<FixedTraits, Askers>,
+    pub(super) cluster_patches: Table<(Layer, (ClusterTraits, Arc<Patches>)), Askers>,
+    pub(super) listener_patches: Table<((Layer, Arc<ListenerTraits>), Arc<Patches>), Askers>,
+    pub(super) http_patches: Table<((Layer, Arc<ListenerTraits>), (Arc<HttpTraits>, Arc<Patches>)), Askers>,
+    pub(super) host_patches: Table<(Layer, (Arc<RouteTraits>, Arc<Patches>)), Askers>,
+    pub(super) route_patches: Table<((Layer, Arc<RouteTraits>), Arc<Patches>), Askers>,
     pub(super) listener_traits: Table<Arc<ListenerTraits>, Askers>,
     pub(super) policies: Table<Arc<PolicyTraits>, Askers>,
     pub(super) gateway_sets: Table<Arc<GatewaySet>, Askers>,
@@ -66,12 +83,8 @@ pub(super) struct Audiences {
 }
 
 impl Audiences {
-    pub(super) fn declare(
-        graph: &mut Graph,
-        inputs: Inputs,
-        registry: Registry,
-        (rules, policies, gateways): (Rules, Policies, GatewayIndex),
-    ) -> Self {
+    pub(super) fn declare(graph: &mut Graph, inputs: Inputs, registry: Registry, choices: Choices) -> Self {
+        let Choices { rules, policies, gateways, envoy_filters } = choices;
         let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
             let proxy = reader.get(&inputs.proxies, id)?;
             let settings = inputs.settings(reader)?;
@@ -82,6 +95,7 @@ impl Audiences {
                 served,
                 peers: policies.peers(reader, &proxy.namespace).modes(&proxy.labels),
                 policies: Arc::new(policies.traits(proxy, reader)?),
+                patches: envoy_filters.of(proxy, settings, reader),
             };
             let audience = audience(proxy, sidecar.map(|s| &**s), settings, own);
             Some(Arc::new(Audience { gateways, ..audience }))
@@ -111,6 +125,21 @@ impl Audiences {
             }),
             route: askers!("route askers", |a| a.of_sidecar(&a.route)),
             fixed: askers!("fixed cluster askers", |a| [a.fixed.clone()]),
+            cluster_patches: askers!("cluster patch askers", |a| {
+                a.with(|set| &set.clusters, |patches| a.in_each_layer(&(a.cluster.clone(), patches)))
+            }),
+            listener_patches: askers!("listener patch askers", |a| {
+                a.with(|set| &set.listeners, |patches| a.each(&a.listener, patches))
+            }),
+            http_patches: askers!("http listener patch askers", |a| {
+                a.with(|set| &set.listeners, |patches| a.each(&a.listener, (Arc::clone(&a.http), patches)))
+            }),
+            host_patches: askers!("virtual host patch askers", |a| {
+                a.with(|set| &set.routes, |patches| a.of_sidecar(&(Arc::clone(&a.route), patches)))
+            }),
+            route_patches: askers!("route patch askers", |a| {
+                a.with(|set| &set.routes, |patches| a.each(&a.route, patches))
+            }),
             listener_traits: askers!("virtual listener askers", |a| {
                 (a.kind == ProxyType::Sidecar).then(|| Arc::clone(&a.listener))
             }),
@@ -159,10 +188,11 @@ struct Own {
     served: Vec<Served>,
     peers: PeerModes,
     policies: Arc<PolicyTraits>,
+    patches: Option<Arc<ProxyPatches>>,
 }
 
 fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings<'_>, own: Own) -> Audience {
-    let Own { served, peers, policies } = own;
+    let Own { served, peers, policies, patches } = own;
     let config = proxy.config.as_ref().unwrap_or(&settings.mesh.default_config);
     let headers = &config.headers;
     let policy = sidecar.and_then(|s| s.spec.outbound_traffic_policy.as_ref());
@@ -201,6 +231,7 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         peers,
         policies,
         gateways: None,
+        patches,
         served,
     }
 }
@@ -261,6 +292,21 @@ impl Audience {
 
     pub(super) fn gateway_route(&self) -> Option<RouteAsker> {
         Some((self.namespace.clone(), Arc::clone(self.gateways.as_ref()?), Arc::clone(&self.route)))
+    }
+
+    /// Who asks, in each layer, together with something else.
+    fn each<T: Clone, U: Clone>(&self, traits: &T, more: U) -> Vec<((Layer, T), U)> {
+        self.of_sidecar(traits).into_iter().map(|asker| (asker, more.clone())).collect()
+    }
+
+    /// Askers with patches of one kind; nobody, if there are none.
+    fn with<K>(
+        &self,
+        kind: fn(&PatchSet) -> &Option<Arc<Patches>>,
+        askers: impl FnOnce(Arc<Patches>) -> Vec<K>,
+    ) -> Vec<K> {
+        let patches = self.patches.as_ref().and_then(|patches| kind(&patches.outbound).clone());
+        patches.map(askers).unwrap_or_default()
     }
 
     /// The ports they serve themselves.

@@ -1,13 +1,18 @@
+use std::sync::Arc;
+
 use pilot_envoy::{ClusterTraits, FixedTraits, fixed_clusters, outbound_clusters};
 use pilot_incr::{Graph, Table};
 use pilot_mesh::Layer;
+use pilot_xds::Encoded;
 
 use super::audience::Audiences;
-use super::layered::Family;
+use super::layered::{Family, Layered};
 use super::plans::Plans;
 
 #[derive(Clone, Copy)]
 pub(super) struct Clusters {
+    /// Those of each host.
+    pub(super) rows: Layered<ClusterTraits, Arc<Encoded>>,
     pub(super) outbound: Table<(Layer, ClusterTraits), pilot_xds::Layer>,
     /// Those that every proxy has.
     pub(super) fixed: Table<FixedTraits, pilot_xds::Layer>,
@@ -33,6 +38,6 @@ impl Clusters {
             let clusters = fixed_clusters(traits, inputs.settings(reader)?);
             Some(clusters.into_iter().map(|cluster| (cluster.name().clone(), Some(cluster))).collect())
         });
-        Self { outbound, fixed }
+        Self { rows: clusters, outbound, fixed }
     }
 }

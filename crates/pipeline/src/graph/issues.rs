@@ -1,6 +1,7 @@
 //! What is wrong with rules that can only be known by looking at others.
 
-use pilot_base::{Host, Issue, ObjectRef};
+use pilot_base::{Host, Issue, ObjectRef, SharedMap};
+use pilot_envoy::Fault;
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{RouteRule, RuleIndex as _};
 use pilot_model::{ConfigId, Destination, Kind};
@@ -14,6 +15,7 @@ pub(crate) struct IssueTables {
     pub virtual_services: Table<ConfigId, Vec<Issue>>,
     pub destination_rules: Table<ConfigId, Vec<Issue>>,
     pub gateways: Table<ConfigId, Vec<Issue>>,
+    pub envoy_filters: Table<ConfigId, Vec<Issue>>,
 }
 
 impl IssueTables {
@@ -21,7 +23,7 @@ impl IssueTables {
         graph: &mut Graph,
         registry: Registry,
         rules: Rules,
-        gateways: Table<ConfigId, Vec<Issue>>,
+        (gateways, faults): (Table<ConfigId, Vec<Issue>>, Table<ConfigId, SharedMap<Fault, ()>>),
     ) -> Self {
         let virtual_services = graph.map("virtual service issues", &rules.resolved, move |id, reader| {
             let check = Check { registry, rules, reader };
@@ -34,7 +36,14 @@ impl IssueTables {
                 let known = host.is_wildcard() || !registry.services(reader, host).is_empty();
                 (!known).then(|| vec![unknown_host(id.object(Kind::DestinationRule), "spec.host", host)])
             });
-        Self { virtual_services, destination_rules, gateways }
+        let envoy_filters = graph.map("envoy filter issues", &faults, move |id, reader| {
+            let issue = |(fault, ()): (&Fault, &())| {
+                let path = format!("spec.configPatches[{}].patch", fault.index);
+                Issue::error(id.object(Kind::EnvoyFilter), path, fault.message.clone())
+            };
+            Some(reader.get(&faults, id)?.iter().map(issue).collect())
+        });
+        Self { virtual_services, destination_rules, gateways, envoy_filters }
     }
 }
 

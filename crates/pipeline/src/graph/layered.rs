@@ -51,6 +51,14 @@ pub(super) struct Layered<T, I: Item> {
     pub(super) own: Table<(Layer, Host, T), Overlay<I>>,
 }
 
+impl<T, I: Item> Clone for Layered<T, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, I: Item> Copy for Layered<T, I> {}
+
 /// How the tables of a family are called, and which hosts they are made of.
 pub(super) struct Family<'a, X, Y> {
     /// Hosts with something for everyone; with something of a namespace's own.

@@ -24,6 +24,10 @@ pub(super) struct Listeners {
     /// Those that do not serve HTTP: the same for workloads that differ only in what they say about themselves.
     pub(super) l4: Table<Asker, pilot_xds::Layer>,
     pub(super) http: Table<(Asker, Arc<HttpTraits>), pilot_xds::Layer>,
+    /// The same one by one: for everyone, and where a namespace differs.
+    pub(super) l4_bytes: [Encodings; 2],
+    pub(super) http_places: Table<At, SharedMap<(), ()>>,
+    pub(super) http_bytes: Table<(Asker, Place, Arc<HttpTraits>), Arc<Encoded>>,
     /// The one to which traffic is redirected.
     pub(super) virtual_outbound: Table<Arc<ListenerTraits>, pilot_xds::Layer>,
 }
@@ -47,14 +51,20 @@ impl Listeners {
         let inputs = plans.inputs;
         let parts = Parts::declare(graph, plans, audiences);
         let (shared, own) = Self::declare_merged(graph, parts);
-        let l4 = Self::declare_l4(graph, inputs, shared, own);
-        let http = Self::declare_http(graph, inputs, (shared, own), audiences);
+        let (l4_bytes, l4) = Self::declare_l4(graph, inputs, shared, own);
+        let (http_places, http_bytes) = Self::declare_http(graph, inputs, (shared, own), audiences);
+        let http = graph.group("http listeners by layer", |feeds| {
+            feeds.from(&http_bytes, |(asker, _, http), listener: &Arc<Encoded>, out| {
+                let name: Name = listener.name().clone();
+                out.emit((asker.clone(), Arc::clone(http)), name, Some(Arc::clone(listener)));
+            });
+        });
         let virtual_outbound =
             graph.map("virtual outbound", &audiences.listener_traits, move |traits, reader| {
                 let listener = virtual_outbound(traits, inputs.settings(reader)?)?;
                 Some([(listener.name().clone(), Some(listener))].into_iter().collect())
             });
-        Self { l4, http, virtual_outbound }
+        Self { l4, http, l4_bytes, http_places, http_bytes, virtual_outbound }
     }
 
     /// The listener at each place: for everyone, and where a namespace differs.
@@ -104,7 +114,7 @@ impl Listeners {
         inputs: Inputs,
         shared: Table<At, OutboundListener>,
         own: Table<At, Own>,
-    ) -> Table<Asker, pilot_xds::Layer> {
+    ) -> ([Encodings; 2], Table<Asker, pilot_xds::Layer>) {
         let for_all: Encodings = graph.map("l4 listener bytes", &shared, move |at, reader| {
             let listener = reader.get(&shared, at).filter(|listener| !listener.serves_http())?;
             Some(Some(outbound_listener(listener, &at.0.1, None, inputs.settings(reader)?)))
@@ -117,13 +127,14 @@ impl Listeners {
                     Some(Some(outbound_listener(listener, &at.0.1, None, inputs.settings(reader)?)))
                 }
             });
-        graph.group("l4 listeners by layer", |feeds| {
+        let by_layer = graph.group("l4 listeners by layer", |feeds| {
             for table in [&for_all, &for_some] {
                 feeds.from(table, |(asker, place): &At, listener: &Option<Arc<Encoded>>, out| {
                     out.emit(asker.clone(), place.listener_name(), listener.clone());
                 });
             }
-        })
+        });
+        ([for_all, for_some], by_layer)
     }
 
     fn declare_http(
@@ -131,7 +142,7 @@ impl Listeners {
         inputs: Inputs,
         (shared, own): (Table<At, OutboundListener>, Table<At, Own>),
         audiences: Audiences,
-    ) -> Table<(Asker, Arc<HttpTraits>), pilot_xds::Layer> {
+    ) -> (Table<At, SharedMap<(), ()>>, Table<(Asker, Place, Arc<HttpTraits>), Arc<Encoded>>) {
         let http_places = graph.tally("http listeners", |feeds| {
             feeds.from(&shared, |at: &At, listener: &OutboundListener, out| {
                 if listener.serves_http() {
@@ -156,12 +167,7 @@ impl Listeners {
             };
             Some(outbound_listener(listener, &asker.1, Some(http), inputs.settings(reader)?))
         });
-        graph.group("http listeners by layer", |feeds| {
-            feeds.from(&bytes, |(asker, _, http), listener: &Arc<Encoded>, out| {
-                let name: Name = listener.name().clone();
-                out.emit((asker.clone(), Arc::clone(http)), name, Some(Arc::clone(listener)));
-            });
-        })
+        (http_places, bytes)
     }
 }
 

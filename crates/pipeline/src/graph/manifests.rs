@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
+use pilot_envoy::ProxyPatches;
 use pilot_incr::{Graph, Table};
 use pilot_model::ProxyType;
-use pilot_xds::{Layer as Resources, Manifest, TypeUrl};
+use pilot_xds::{Encoded, Layer as Resources, Manifest, TypeUrl};
 
 use super::audience::{Audience, Audiences};
 use super::clusters::Clusters;
@@ -10,6 +11,7 @@ use super::endpoints::Endpoints;
 use super::gateways::Gateways;
 use super::inbound::Inbound;
 use super::listeners::Listeners;
+use super::patched::Patched;
 use super::routes::Routes;
 
 /// Everything an audience is sent, by type.
@@ -29,10 +31,17 @@ pub(super) struct Parts {
 }
 
 /// Stacks the layers of each type, the most general at the bottom.
-pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> Table<Arc<Audience>, Sent> {
+pub(super) fn declare(
+    graph: &mut Graph,
+    audiences: Audiences,
+    parts: Parts,
+    patched: Patched,
+) -> Table<Arc<Audience>, Sent> {
     let Parts { clusters, endpoints, listeners, routes, inbound, gateways } = parts;
     graph.map("manifests", &audiences.all, move |audience, reader| {
         let own = reader.get(&inbound, audience).cloned().unwrap_or_default();
+        let none = ProxyPatches::default();
+        let outbound = &audience.patches.as_deref().unwrap_or(&none).outbound;
         let mut stacks: [Vec<Resources>; TypeUrl::ALL.len()] = Default::default();
         let mut push = |kind: TypeUrl, layer: Option<&Resources>| {
             stacks[kind.index()].push(layer.cloned().unwrap_or_default());
@@ -42,6 +51,10 @@ pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> 
                 TypeUrl::Cluster,
                 reader.get(&clusters.outbound, &(layer.clone(), audience.cluster.clone())),
             );
+            if let Some(patches) = &outbound.clusters {
+                let asker = (audience.cluster.clone(), Arc::clone(patches));
+                push(TypeUrl::Cluster, reader.get(&patched.clusters, &(layer.clone(), asker)));
+            }
             push(
                 TypeUrl::Endpoint,
                 reader.get(&endpoints.plain, &(layer.clone(), audience.endpoint.clone())),
@@ -53,8 +66,19 @@ pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> 
             }
             let asker = (layer.clone(), Arc::clone(&audience.listener));
             push(TypeUrl::Listener, reader.get(&listeners.l4, &asker));
-            push(TypeUrl::Listener, reader.get(&listeners.http, &(asker, Arc::clone(&audience.http))));
-            push(TypeUrl::Route, reader.get(&routes.tables, &(layer, Arc::clone(&audience.route))));
+            let http = Arc::clone(&audience.http);
+            push(TypeUrl::Listener, reader.get(&listeners.http, &(asker.clone(), Arc::clone(&http))));
+            if let Some(patches) = &outbound.listeners {
+                let l4 = (asker.clone(), Arc::clone(patches));
+                push(TypeUrl::Listener, reader.get(&patched.l4_listeners, &l4));
+                let http = (asker, (http, Arc::clone(patches)));
+                push(TypeUrl::Listener, reader.get(&patched.http_listeners, &http));
+            }
+            let asker = (layer, Arc::clone(&audience.route));
+            push(TypeUrl::Route, reader.get(&routes.tables, &asker));
+            if let Some(patches) = &outbound.routes {
+                push(TypeUrl::Route, reader.get(&patched.routes, &(asker, Arc::clone(patches))));
+            }
         }
         push(TypeUrl::Cluster, reader.get(&clusters.fixed, &audience.fixed));
         push(TypeUrl::Cluster, Some(&own.clusters));
@@ -68,6 +92,29 @@ pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> 
         if let Some(asker) = audience.gateway_route() {
             push(TypeUrl::Route, reader.get(&gateways.routes, &asker));
         }
-        Some(Sent { by_type: stacks.map(Manifest::new) })
+        let mut by_type = stacks.map(Manifest::new);
+        if let Some(own) = reader.get(&patched.own, audience) {
+            add(&mut by_type[TypeUrl::Cluster.index()], &own.clusters, &own.added_clusters);
+            add(&mut by_type[TypeUrl::Listener.index()], &own.listeners, &own.added_listeners);
+            add(&mut by_type[TypeUrl::Route.index()], &own.routes, &[]);
+            add(&mut by_type[TypeUrl::ExtensionConfig.index()], &Resources::default(), &own.added_extensions);
+        }
+        Some(Sent { by_type })
     })
+}
+
+/// Puts what is changed over what is there, and what is added beside it. A name that is taken is not added.
+fn add(manifest: &mut Manifest, changes: &Resources, added: &[Arc<Encoded>]) {
+    if !changes.is_empty() {
+        manifest.push(changes.clone());
+    }
+    let mut layer = Resources::default();
+    for encoded in added {
+        if !manifest.contains(encoded.name()) && layer.get(encoded.name()).is_none() {
+            layer.insert(encoded.name().clone(), Some(Arc::clone(encoded)));
+        }
+    }
+    if !layer.is_empty() {
+        manifest.push(layer);
+    }
 }

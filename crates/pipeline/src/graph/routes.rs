@@ -15,6 +15,9 @@ type Asker = (Layer, Arc<RouteTraits>);
 
 #[derive(Clone, Copy)]
 pub(super) struct Routes {
+    /// Entries of each host.
+    pub(super) hosts: Layered<Arc<RouteTraits>, VirtualHost>,
+    pub(super) by_port: Table<(Asker, u16), Arc<Encoded>>,
     pub(super) tables: Table<Asker, pilot_xds::Layer>,
 }
 
@@ -35,7 +38,7 @@ impl Routes {
         let summaries = graph.map("route table sizes", &children, move |key, reader| {
             Some(Summary::of(reader.get(&children, key)?))
         });
-        let tables = graph.map("route tables", &children, move |key, reader| {
+        let by_port = graph.map("route tables", &children, move |key, reader| {
             let ((layer, traits), port) = key;
             let own = reader.get(&children, key)?;
             let none = ChildMap::new();
@@ -53,7 +56,7 @@ impl Routes {
             Some(Arc::new(table))
         });
         let tables = graph.group("route tables by layer", |feeds| {
-            feeds.from(&tables, |(asker, _): &(Asker, u16), table: &Arc<Encoded>, out| {
+            feeds.from(&by_port, |(asker, _): &(Asker, u16), table: &Arc<Encoded>, out| {
                 out.emit(asker.clone(), table.name().clone(), Some(Arc::clone(table)));
             });
             feeds.from(&hosts.shared, |(layer, _, traits), hosts: &Vec<VirtualHost>, out| {
@@ -68,7 +71,7 @@ impl Routes {
                 }
             });
         });
-        Self { tables }
+        Self { hosts, by_port, tables }
     }
 
     /// The entries of each table.
