@@ -20,6 +20,8 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/access_loggers/file/v3/file.proto",
     "envoy/extensions/access_loggers/grpc/v3/als.proto",
     "envoy/config/rbac/v3/rbac.proto",
+    "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto",
+    "envoy/extensions/common/dynamic_forward_proxy/v3/dns_cache.proto",
     "envoy/extensions/filters/http/cors/v3/cors.proto",
     "envoy/extensions/filters/http/ext_authz/v3/ext_authz.proto",
     "envoy/extensions/filters/http/fault/v3/fault.proto",
@@ -38,15 +40,18 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/filters/network/rbac/v3/rbac.proto",
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
     "envoy/extensions/path/match/uri_template/v3/uri_template_match.proto",
+    "envoy/extensions/network/dns_resolver/cares/v3/cares_dns_resolver.proto",
     "envoy/extensions/request_id/uuid/v3/uuid.proto",
     "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
     "envoy/extensions/retry/priority/previous_priorities/v3/previous_priorities_config.proto",
+    "envoy/extensions/transport_sockets/proxy_protocol/v3/upstream_proxy_protocol.proto",
     "envoy/extensions/transport_sockets/raw_buffer/v3/raw_buffer.proto",
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
     "envoy/service/discovery/v3/ads.proto",
     // Ours: messages of Istio's Envoy build, and one that envoy-types leaves out.
     "istio/alpn.proto",
+    "istio/nds.proto",
     "istio/stats.proto",
     "udpa/type/v1/typed_struct.proto",
 ];
@@ -67,8 +72,7 @@ fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=proto");
     let shipped = proto_folder()?;
-    let mut compiler = protox::Compiler::new(includes(&shipped)).map_err(io::Error::other)?;
-    compiler.include_imports(true);
+    let mut compiler = compiler(&shipped);
     compiler.open_files(ROOTS).map_err(io::Error::other)?;
     let set = compiler.file_descriptor_set();
     // EnvoyFilters may name any message of Envoy's: as data all of them are known, as code only those of `ROOTS`.
@@ -100,14 +104,19 @@ fn main() -> io::Result<()> {
 /// A file and what it imports. Each is compiled by itself: many use relative names, which would mean something else if
 /// all packages were known.
 fn describe(shipped: &Path, file: &str) -> io::Result<prost_types::FileDescriptorSet> {
+    let mut compiler = compiler(shipped);
+    compiler.open_file(file).map_err(io::Error::other)?;
+    Ok(compiler.file_descriptor_set())
+}
+
+fn compiler(shipped: &Path) -> protox::Compiler {
     let mut resolver = ChainFileResolver::new();
     resolver.add(Corrected { shipped: shipped.to_owned() });
     includes(shipped).for_each(|folder| resolver.add(IncludeFileResolver::new(folder)));
     resolver.add(GoogleFileResolver::new());
     let mut compiler = protox::Compiler::with_file_resolver(resolver);
     compiler.include_imports(true);
-    compiler.open_file(file).map_err(io::Error::other)?;
-    Ok(compiler.file_descriptor_set())
+    compiler
 }
 
 /// The one file with a relative name that is ambiguous even so: a package two imports away hides the one it means.

@@ -13,7 +13,7 @@ use pilot_model::{
 };
 
 use crate::check::{Check, is_trust_domain, is_wildcard_host, names};
-use crate::kinds::destination_rule::{connection_pool, keepalive, locality_lb, outlier, tls};
+use crate::kinds::destination_rule::{connection_pool, keepalive, locality_lb, outlier, tls, zone_aware_lb};
 use crate::kinds::virtual_service::retries;
 use crate::yaml::{self, Node, Value};
 use crate::{de, yaml_issue};
@@ -91,6 +91,7 @@ fn mesh_config(message: api::MeshConfig, node: &Node<'_>, check: &mut Check<'_>)
             &default.destination_rule_export_to,
         ),
         locality: message.locality_lb_setting.map(locality_lb).or(default.locality),
+        zone_aware: message.zone_aware_lb_setting.map(zone_aware_lb),
         retries: message.default_http_retry_policy.map(|r| retries(r, "defaultHttpRetryPolicy", check)),
         inbound_cluster_stat_name: message.inbound_cluster_stat_name.into(),
         outbound_cluster_stat_name: message.outbound_cluster_stat_name.into(),

@@ -220,10 +220,18 @@ fn decode(
         Kind::DestinationRule => one(spec(meta, node, check, kinds::destination_rule::decode)
             .map(|rule| Object::DestinationRule(Box::new(rule)))),
         Kind::ServiceEntry => {
-            one(spec(meta, node, check, kinds::service_entry::decode).map(Object::ServiceEntry))
+            let mut entry = spec(meta, node, check, kinds::service_entry::decode);
+            if let (Some(entry), Some(status)) = (&mut entry, node.get("status")) {
+                entry.spec.auto_addresses = kinds::service_entry::allocated(status);
+            }
+            one(entry.map(Object::ServiceEntry))
         }
         Kind::WorkloadEntry => {
-            one(spec(meta, node, check, kinds::workload_entry::decode).map(Object::WorkloadEntry))
+            let mut entry = spec(meta, node, check, kinds::workload_entry::decode);
+            if let (Some(entry), Some(status)) = (&mut entry, node.get("status")) {
+                entry.spec.is_healthy = kinds::workload_entry::health(status);
+            }
+            one(entry.map(Object::WorkloadEntry))
         }
         Kind::Sidecar => one(spec(meta, node, check, kinds::sidecar::decode).map(Object::Sidecar)),
         Kind::Gateway => {

@@ -1,10 +1,12 @@
 //! Istio's environment variables that shape what proxies are sent.
 
+use pilot_base::Name;
 use pilot_cli::Env;
 use pilot_model::{Features, JwksFetch};
 
 pub(crate) fn features(env: &Env) -> Features {
     let default = Features::default();
+    let text = |name: &str, default: Name| env.get(name).map_or(default, Name::new);
     Features {
         alpn_filter: env.flag("PILOT_ENABLE_ALPN_FILTER").unwrap_or(default.alpn_filter),
         metadata_exchange: env.flag("PILOT_ENABLE_METADATA_EXCHANGE").unwrap_or(default.metadata_exchange),
@@ -34,6 +36,37 @@ pub(crate) fn features(env: &Env) -> Features {
             .flag("PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS")
             .unwrap_or(default.send_unhealthy_endpoints),
         dual_stack: env.flag("ISTIO_DUAL_STACK").unwrap_or(default.dual_stack),
+        ip_autoallocate: env.flag("PILOT_ENABLE_IP_AUTOALLOCATE").unwrap_or(default.ip_autoallocate),
+        dns_max_queries: env.number("PILOT_DNS_CARES_UDP_MAX_QUERIES").unwrap_or(default.dns_max_queries),
+        dns_jitter: env.span("PILOT_DNS_JITTER_DURATION").unwrap_or(default.dns_jitter),
+        locality_weighted: env
+            .flag("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG")
+            .unwrap_or(default.locality_weighted),
+        no_remaining_metrics: env
+            .flag("DISABLE_TRACK_REMAINING_CB_METRICS")
+            .unwrap_or(default.no_remaining_metrics),
+        force_unhealthy_endpoints: env
+            .flag("PILOT_SEND_UNHEALTHY_ENDPOINTS")
+            .unwrap_or(default.force_unhealthy_endpoints),
+        eds_for_headless: env
+            .flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES")
+            .unwrap_or(default.eds_for_headless),
+        persistent_session_label: text("PILOT_PERSISTENT_SESSION_LABEL", default.persistent_session_label),
+        persistent_session_header_label: text(
+            "PILOT_PERSISTENT_SESSION_HEADER_LABEL",
+            default.persistent_session_header_label,
+        ),
+        draining_label: text("PILOT_DRAINING_LABEL", default.draining_label),
+        canonical_external_services: env
+            .flag("LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES")
+            .unwrap_or(default.canonical_external_services),
+        prefer_rule_tls: env
+            .flag("PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES")
+            .unwrap_or(default.prefer_rule_tls),
+        enhanced_rule_merge: env
+            .flag("ENABLE_ENHANCED_DESTINATIONRULE_MERGE")
+            .unwrap_or(default.enhanced_rule_merge),
+        redis_filter: env.flag("PILOT_ENABLE_REDIS_FILTER").unwrap_or(default.redis_filter),
         continue_headers: env.flag("ENABLE_100_CONTINUE_HEADERS").unwrap_or(default.continue_headers),
         absolute_fqdn: env.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN").unwrap_or(default.absolute_fqdn),
         max_connections_per_event: env

@@ -2,13 +2,14 @@
 
 mod fixed;
 mod inbound;
+mod lookup;
 mod policy;
+mod stat_name;
 mod tls;
 
 pub use fixed::fixed_clusters;
 pub use inbound::inbound_clusters;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use pilot_base::Name;
@@ -16,19 +17,22 @@ use pilot_envoy_api::envoy::config::cluster::v3 as api;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::extensions::upstreams::http::v3 as http;
 use pilot_envoy_api::to_any;
-use pilot_mesh::{ClusterName, HostPlan, for_subset};
+use pilot_mesh::{ClusterName, HostPlan, for_cluster, for_port};
 use pilot_model::{
-    Kind, Protocol, ProxyType, Resolution, Service, ServicePort, SimpleLb, Subset, TrafficPolicy,
+    Kind, LoadBalancer, Protocol, ProxyType, Registry, Resolution, Service, ServicePort, SimpleLb, Subset,
+    TlsSupport, TrafficPolicy,
 };
 use pilot_xds::{Encoded, EncodedList, TypeUrl};
 use prost::Message as _;
 
 use crate::convert::{ads_source, stat_prefix};
+use crate::endpoint_group::HostEndpoints;
 use crate::metadata::IstioMetadata;
 use crate::network_filter::metadata_exchange_upstream;
 use crate::settings::{ClusterTraits, Settings};
 
 pub(crate) use policy::apply_connection_pool;
+use stat_name::stat_name;
 
 /// The key under which a cluster's HTTP options stand.
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -37,21 +41,51 @@ const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptio
 pub(crate) struct Draft {
     pub(crate) cluster: api::Cluster,
     pub(crate) http: Option<http::HttpProtocolOptions>,
+    /// Are hosts found out as they are called?
+    pub(crate) is_dynamic: bool,
 }
 
-/// All clusters of a host: one for each port, and for each port one for each subset. `accounts` are the identities that
-/// its endpoints have.
+/// What the clusters of a host are made of.
+#[derive(Clone, Copy)]
+pub struct HostClusters<'a> {
+    pub plan: &'a HostPlan,
+    /// The identities that its endpoints have.
+    pub accounts: &'a [Name],
+    /// Its endpoints, if [`needs_endpoints`] says so.
+    pub endpoints: HostEndpoints<'a>,
+}
+
+/// Are a host's endpoints, or what they can do, part of its clusters?
+pub fn needs_endpoints(plan: &HostPlan) -> bool {
+    let told = |service: &Arc<Service>| service.resolution == Resolution::Static;
+    let passes = |policy: &TrafficPolicy| {
+        policy.load_balancer.as_ref().is_some_and(|lb| lb.simple == SimpleLb::Passthrough)
+    };
+    let rule = plan.traffic.as_ref().map(|traffic| &traffic.rule);
+    let mut policies = rule.into_iter().flat_map(|rule| {
+        rule.policy.iter().chain(rule.subsets.iter().filter_map(|subset| subset.policy.as_ref()))
+    });
+    !plan.services.iter().all(told) || policies.any(passes)
+}
+
+/// All clusters of a host: one for each port, and for each port one for each subset.
 pub fn outbound_clusters(
-    plan: &HostPlan,
-    accounts: &[Name],
+    host: HostClusters<'_>,
     traits: &ClusterTraits,
     settings: Settings<'_>,
 ) -> EncodedList {
     let mut out = EncodedList::new();
-    for (service, port) in plan.ports().into_iter().filter(|(_, port)| port.protocol != Protocol::Udp) {
-        let maker = Maker { plan, service, port, accounts, traits, settings };
+    for (service, port) in host.plan.ports().into_iter().filter(|(_, port)| port.protocol != Protocol::Udp) {
+        // Another name of a host has no clusters of its own.
+        if service.external_name.is_some() {
+            continue;
+        }
+        let maker = Maker { host, service, port, traits, settings };
         out.extend(maker.cluster(None).map(encode));
-        let subsets = plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets);
+        if maker.is_dynamic() {
+            continue;
+        }
+        let subsets = host.plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets);
         out.extend(subsets.filter_map(|subset| maker.cluster(Some(subset))).map(encode));
     }
     out
@@ -64,10 +98,9 @@ pub(crate) fn encode(draft: Draft) -> Arc<Encoded> {
 }
 
 struct Maker<'a> {
-    plan: &'a HostPlan,
+    host: HostClusters<'a>,
     service: &'a Service,
     port: &'a ServicePort,
-    accounts: &'a [Name],
     traits: &'a ClusterTraits,
     settings: Settings<'a>,
 }
@@ -75,30 +108,28 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn cluster(&self, subset: Option<&Subset>) -> Option<Draft> {
         let subset_name = subset.map(|s| s.name.clone()).unwrap_or_default();
-        let policy = self.policy(&subset_name);
-        let discovery = self.discovery(policy.as_deref())?;
+        let rule = self.host.plan.traffic.as_ref().map(|traffic| &traffic.rule);
+        let policy = for_cluster(rule, &subset_name, self.port.number, self.settings.mesh);
+        let policy = policy.as_deref();
         let name = ClusterName::outbound(self.port.number, &subset_name, &self.service.host);
-        let mut draft = Draft::new(&name, discovery);
-        draft.set_protocol(self.port.protocol, self.traits);
-        if discovery == api::cluster::DiscoveryType::OriginalDst
-            && let Some(target) = self.service.target_ports.get(&self.port.number)
-        {
-            use api::cluster::{LbConfig, OriginalDstLbConfig};
-            let config = OriginalDstLbConfig {
-                upstream_port_override: Some(u32::from(*target)),
-                ..OriginalDstLbConfig::default()
-            };
-            draft.cluster.lb_config = Some(LbConfig::OriginalDstLbConfig(config));
-        }
-        policy::apply(&mut draft, policy.as_deref(), self.port, self.settings);
+        let mut draft =
+            if self.is_dynamic() { self.dynamic(&name)? } else { self.start(&name, subset, policy)? };
+        draft.set_protocol(self.port.protocol, self.traits.kind, self.traits.http1());
+        policy::apply(&mut draft, policy, (self.service, self.port), self.settings);
         let sni = ClusterName::sni(self.port.number, &subset_name, &self.service.host);
         let upstream = tls::Upstream {
             service: self.service,
-            accounts: self.accounts,
+            // A name that is found out as it is called has no identity to be known by.
+            accounts: if draft.is_dynamic { &[] } else { self.host.accounts },
             sni: &sni,
-            kind: self.traits.kind,
+            traits: self.traits,
+            mutual: self.can_be_mutual(subset),
+            is_selective: rule.is_some_and(|rule| rule.workload_selector.is_some()),
         };
-        tls::apply(&mut draft, policy.as_deref(), &upstream, self.settings);
+        tls::apply(&mut draft, policy.and_then(|policy| policy.tls.as_ref()), &upstream, self.settings);
+        if let Some(version) = policy.and_then(|policy| policy.proxy_protocol) {
+            tls::wrap_in_proxy_protocol(&mut draft.cluster, version);
+        }
         if draft.cluster.cluster_discovery_type == Some(discovery_type(api::cluster::DiscoveryType::Eds)) {
             draft.cluster.eds_cluster_config = Some(api::cluster::EdsClusterConfig {
                 eds_config: Some(ads_source()),
@@ -108,39 +139,109 @@ impl Maker<'_> {
         if self.settings.options.features.metadata_exchange {
             draft.cluster.filters.push(metadata_exchange_upstream());
         }
-        draft.cluster.metadata = self.metadata(subset, policy.as_deref());
+        draft.cluster.metadata = self.metadata(subset, policy);
         Some(draft)
     }
 
-    fn policy(&self, subset: &Name) -> Option<Cow<'_, TrafficPolicy>> {
-        let traffic = self.plan.traffic.as_ref()?;
-        for_subset(&traffic.rule, subset, self.port.number)
+    /// The cluster before any policy, or nothing if there is nothing it could connect to.
+    fn start(&self, name: &Name, subset: Option<&Subset>, policy: Option<&TrafficPolicy>) -> Option<Draft> {
+        use api::cluster::DiscoveryType;
+        let passes = |lb: Option<&LoadBalancer>| lb.is_some_and(|lb| lb.simple == SimpleLb::Passthrough);
+        let rule = self.host.plan.traffic.as_ref().map(|traffic| &traffic.rule);
+        let general = rule.and_then(|rule| rule.policy.as_ref()).map(|p| for_port(p, self.port.number));
+        // A subset of what passes traffic through begins like that, and one that does so itself does too.
+        let of_subset = subset.is_some_and(|subset| {
+            passes(subset.policy.as_ref().and_then(|p| p.load_balancer.as_ref()))
+                || passes(general.as_deref().and_then(|p| p.load_balancer.as_ref()))
+        });
+        let from = if of_subset { DiscoveryType::OriginalDst } else { self.discovery() };
+        let mut draft = Draft::new(name, from);
+        match from {
+            DiscoveryType::StrictDns | DiscoveryType::LogicalDns => {
+                self.look_up(&mut draft, name, subset, policy)?;
+            }
+            DiscoveryType::OriginalDst => self.set_target_port(&mut draft),
+            _ => (),
+        }
+        if passes(policy.and_then(|p| p.load_balancer.as_ref())) {
+            draft.cluster.cluster_discovery_type = Some(discovery_type(DiscoveryType::OriginalDst));
+            draft.cluster.load_assignment = None;
+        }
+        if !self.settings.mesh.outbound_cluster_stat_name.is_empty() {
+            draft.cluster.alt_stat_name = stat_prefix(&stat_name(
+                &self.settings.mesh.outbound_cluster_stat_name,
+                self.service,
+                subset.map(|s| s.name.as_str()).unwrap_or_default(),
+                self.port,
+                0,
+            ));
+        }
+        if policy::is_persistent(self.service, self.settings) {
+            use core::HealthStatus as Status;
+            let statuses = [Status::Healthy, Status::Draining, Status::Unknown, Status::Degraded];
+            let common = draft.cluster.common_lb_config.get_or_insert_default();
+            common.override_host_status = subset
+                .is_none()
+                .then(|| core::HealthStatusSet { statuses: statuses.map(|status| status as i32).to_vec() });
+        }
+        Some(draft)
     }
 
-    /// How endpoints are found; nothing for what is not supported yet.
-    fn discovery(&self, policy: Option<&TrafficPolicy>) -> Option<api::cluster::DiscoveryType> {
-        use api::cluster::DiscoveryType;
-        let simple = policy.and_then(|p| p.load_balancer.as_ref()).map(|lb| lb.simple);
-        match self.service.resolution {
-            _ if simple == Some(SimpleLb::Passthrough) => Some(DiscoveryType::OriginalDst),
-            Resolution::Static => Some(DiscoveryType::Eds),
-            // A gateway has no original destination to go to.
-            Resolution::Passthrough if self.traits.kind == ProxyType::Router => Some(DiscoveryType::Eds),
-            Resolution::Passthrough => Some(DiscoveryType::OriginalDst),
-            Resolution::Dns | Resolution::DnsRoundRobin | Resolution::DynamicDns => None,
+    fn set_target_port(&self, draft: &mut Draft) {
+        use api::cluster::{LbConfig, OriginalDstLbConfig};
+        if let Some(target) = self.service.target_ports.get(&self.port.number) {
+            let config = OriginalDstLbConfig {
+                upstream_port_override: Some(u32::from(*target)),
+                ..OriginalDstLbConfig::default()
+            };
+            draft.cluster.lb_config = Some(LbConfig::OriginalDstLbConfig(config));
         }
+    }
+
+    /// How endpoints are found.
+    fn discovery(&self) -> api::cluster::DiscoveryType {
+        use api::cluster::DiscoveryType;
+        let headless =
+            self.service.registry == Registry::Kubernetes && self.settings.options.features.eds_for_headless;
+        match self.service.resolution {
+            Resolution::Static | Resolution::DynamicDns => DiscoveryType::Eds,
+            // A gateway has no original destination to go to.
+            Resolution::Passthrough if self.traits.kind == ProxyType::Router || headless => {
+                DiscoveryType::Eds
+            }
+            Resolution::Passthrough => DiscoveryType::OriginalDst,
+            Resolution::Dns if self.service.race_connect => DiscoveryType::LogicalDns,
+            Resolution::Dns => DiscoveryType::StrictDns,
+            Resolution::DnsRoundRobin => DiscoveryType::LogicalDns,
+        }
+    }
+
+    /// Do its endpoints take mutual TLS, as far as that must be known beforehand? Where traffic goes where it was going,
+    /// nobody can tell one endpoint from another.
+    fn can_be_mutual(&self, subset: Option<&Subset>) -> bool {
+        let rule = self.host.plan.traffic.as_ref().map(|traffic| &traffic.rule);
+        let policy = match subset {
+            Some(subset) => subset.policy.as_ref(),
+            None => rule.and_then(|rule| rule.policy.as_ref()),
+        };
+        let simple = policy.and_then(|p| p.load_balancer.as_ref()).map(|lb| lb.simple);
+        if self.service.resolution != Resolution::Passthrough && simple != Some(SimpleLb::Passthrough) {
+            return true;
+        }
+        let mut here = self.host.endpoints.all.iter().filter(|e| e.port_name == self.port.name).peekable();
+        here.peek().is_some() && here.all(|endpoint| endpoint.tls != TlsSupport::None)
     }
 
     fn metadata(&self, subset: Option<&Subset>, policy: Option<&TrafficPolicy>) -> Option<core::Metadata> {
         let mut metadata = IstioMetadata::default();
-        if self.settings.options.features.telemetry_label {
+        if self.settings.options.features.telemetry_label && !self.is_dynamic() {
             metadata.services(std::iter::once(self.service));
         }
         // Only the cluster of the whole service says so; subsets never did.
         if self.service.mesh_external && subset.is_none() {
             metadata.external();
         }
-        if let Some(id) = self.plan.traffic.as_ref().and_then(|traffic| traffic.from.first()) {
+        if let Some(id) = self.host.plan.traffic.as_ref().and_then(|traffic| traffic.from.first()) {
             metadata.config(Kind::DestinationRule, id);
             if tls::is_plain_tls(policy) {
                 metadata.no_alpn_override();
@@ -150,6 +251,13 @@ impl Maker<'_> {
             metadata.subset(&subset.name);
         }
         metadata.build()
+    }
+}
+
+impl ClusterTraits {
+    /// HTTP/1 as this proxy wants it, if it wants anything.
+    fn http1(&self) -> Option<core::Http1ProtocolOptions> {
+        self.preserve_case.then(preserve_case)
     }
 }
 
@@ -166,7 +274,7 @@ impl Draft {
             common_lb_config: Some(api::cluster::CommonLbConfig::default()),
             ..api::Cluster::default()
         };
-        Self { cluster, http: None }
+        Self { cluster, http: None, is_dynamic: false }
     }
 
     pub(crate) fn is_original_dst(&self) -> bool {
@@ -179,15 +287,20 @@ impl Draft {
     }
 
     /// HTTP/2 where it is declared; what the client speaks where nothing is.
-    fn set_protocol(&mut self, protocol: Protocol, traits: &ClusterTraits) {
+    fn set_protocol(
+        &mut self,
+        protocol: Protocol,
+        kind: ProxyType,
+        http1: Option<core::Http1ProtocolOptions>,
+    ) {
         if protocol.is_http2() {
             self.set_http2();
             return;
         }
-        if protocol.is_http_or_auto() && traits.preserve_case {
-            self.http_mut().upstream_protocol_options = Some(explicit_http1(preserve_case()));
+        if let Some(http1) = http1.filter(|_| protocol.is_http_or_auto()) {
+            self.http_mut().upstream_protocol_options = Some(explicit_http1(http1));
         }
-        if protocol == Protocol::Auto && traits.kind == ProxyType::Sidecar {
+        if protocol == Protocol::Auto && kind == ProxyType::Sidecar {
             self.use_downstream_protocol();
         }
     }

@@ -1,17 +1,18 @@
 //! The endpoints of a cluster.
 
 mod locality;
+mod priority;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pilot_base::{Labels, Name};
+use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::endpoint::v3 as api;
-use pilot_mesh::{ClusterName, HostPlan, effective_locality, for_subset};
+use pilot_mesh::{ClusterName, HostPlan, LbSetting, Place, declared_tls, effective_locality, for_subset};
 use pilot_model::{
-    Address, Endpoint, Health, LoadBalancer, Locality, Protocol, Resolution, Service, Subset, TlsMode,
-    TlsSupport, TrafficPolicy,
+    Address, Endpoint, Health, Locality, OutlierDetection, Protocol, ProxyType, Registry, Resolution,
+    Service, Subset, TlsMode, TlsSupport, TrafficDistribution, TrafficPolicy,
 };
 use pilot_xds::{Encoded, EncodedList, TypeUrl};
 use prost::Message as _;
@@ -20,99 +21,148 @@ use crate::convert::endpoint_address;
 use crate::metadata::{fields_of, metadata, text};
 use crate::settings::{EndpointTraits, Settings};
 
-/// How localities are treated, where they are.
-fn locality_of<'a>(
-    policy: Option<&'a TrafficPolicy>,
-    settings: Settings<'a>,
-) -> Option<locality::Treatment<'a>> {
-    let lb: Option<&LoadBalancer> = policy.and_then(|p| p.load_balancer.as_ref());
-    let setting = effective_locality(lb, settings.mesh)?;
-    // Without ejection Envoy never finds out that a locality is down, and would never leave it.
-    let ejection = policy.and_then(|p| p.outlier_detection.as_ref());
-    locality::Treatment::new(setting, ejection)
+/// What is known about the endpoints of a host.
+#[derive(Clone, Copy)]
+pub struct HostEndpoints<'a> {
+    pub all: &'a [&'a Endpoint],
+    /// Where the proxy is, if that matters to this host.
+    pub place: Option<&'a Place>,
 }
 
-/// The endpoints for every cluster of a host. `place` is where the proxy is, if that matters to this host.
+/// The endpoints for every cluster of a host.
 pub fn assignments(
     plan: &HostPlan,
-    endpoints: &[&Endpoint],
-    place: Option<&Locality>,
+    endpoints: HostEndpoints<'_>,
     traits: &EndpointTraits,
     settings: Settings<'_>,
 ) -> EncodedList {
     let mut out = EncodedList::new();
-    let told = plan.ports().into_iter().filter(|(service, _)| service.resolution == Resolution::Static);
+    let told = plan.ports().into_iter().filter(|(service, _)| is_told(service, traits.kind, settings));
     for (service, port) in told.filter(|(_, port)| port.protocol != Protocol::Udp) {
-        let of_port: Vec<&Endpoint> =
-            endpoints.iter().copied().filter(|e| e.port_name == port.name).collect();
         let subsets = plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets).map(Some);
         for subset in std::iter::once(None).chain(subsets) {
-            let maker = Maker { plan, service, port: port.number, subset, place, traits, settings };
-            out.push(Arc::new(maker.assignment(&of_port)));
+            let maker = GroupMaker { plan, service, port: port.number, subset, settings };
+            let of_port = endpoints.all.iter().copied().filter(|e| e.port_name == port.name && !is_name(e));
+            out.push(Arc::new(maker.assignment(of_port, endpoints.place)));
         }
     }
     out
 }
 
-struct Maker<'a> {
-    plan: &'a HostPlan,
-    service: &'a Service,
-    port: u16,
-    subset: Option<&'a Subset>,
-    place: Option<&'a Locality>,
-    traits: &'a EndpointTraits,
-    settings: Settings<'a>,
+/// Is a proxy told the endpoints of a service, instead of finding them itself?
+fn is_told(service: &Service, kind: ProxyType, settings: Settings<'_>) -> bool {
+    let headless = service.registry == Registry::Kubernetes && settings.options.features.eds_for_headless;
+    match service.resolution {
+        Resolution::Static => true,
+        // A gateway has no original destination to go to.
+        Resolution::Passthrough => kind == ProxyType::Router || headless,
+        // Only what a wildcard stands for is looked up as it is called.
+        Resolution::DynamicDns => !service.host.is_wildcard(),
+        Resolution::Dns | Resolution::DnsRoundRobin => false,
+    }
 }
 
-impl Maker<'_> {
-    fn assignment(&self, endpoints: &[&Endpoint]) -> Encoded {
+/// Names are for clusters that look them up. An endpoint without any address stands behind a gateway of its network.
+fn is_name(endpoint: &Endpoint) -> bool {
+    matches!(&endpoint.address, Address::Host(_))
+}
+
+/// Makes the endpoints of one cluster.
+pub(crate) struct GroupMaker<'a> {
+    pub(crate) plan: &'a HostPlan,
+    pub(crate) service: &'a Service,
+    pub(crate) port: u16,
+    pub(crate) subset: Option<&'a Subset>,
+    pub(crate) settings: Settings<'a>,
+}
+
+/// Endpoints in one place.
+#[derive(Clone)]
+pub(crate) struct Group<'a> {
+    pub(crate) message: api::LocalityLbEndpoints,
+    members: Vec<&'a Endpoint>,
+}
+
+impl GroupMaker<'_> {
+    fn assignment<'e>(
+        &self,
+        endpoints: impl Iterator<Item = &'e Endpoint>,
+        place: Option<&Place>,
+    ) -> Encoded {
         let subset = self.subset.map(|s| s.name.as_str()).unwrap_or_default();
         let name = ClusterName::outbound(self.port, subset, &self.service.host);
-        let policy = self.plan.traffic.as_ref().and_then(|t| for_subset(&t.rule, subset, self.port));
-        let none = Labels::default();
-        let wanted = self.subset.map_or(&none, |s| &s.labels);
-        let mut by_locality: BTreeMap<Name, api::LocalityLbEndpoints> = BTreeMap::new();
-        for endpoint in
-            endpoints.iter().filter(|e| wanted.subset_of(&e.labels) && self.is_sent(e, policy.as_deref()))
-        {
-            let label = Name::from(endpoint.locality.to_string());
-            let group = by_locality.entry(label).or_insert_with(|| empty_group(&endpoint.locality));
-            let weight = group.load_balancing_weight.unwrap_or(0).saturating_add(endpoint.weight);
-            group.load_balancing_weight = Some(weight);
-            group.lb_endpoints.push(self.endpoint(endpoint, policy.as_deref()));
-        }
-        let mut groups: Vec<api::LocalityLbEndpoints> = by_locality.into_values().collect();
-        if let (Some(place), Some(treatment)) = (self.place, locality_of(policy.as_deref(), self.settings)) {
-            treatment.apply(&mut groups, place);
+        let rule = self.plan.traffic.as_ref().map(|traffic| &traffic.rule);
+        let policy = rule.and_then(|rule| for_subset(rule, subset, self.port));
+        let policy = policy.as_deref();
+        let mut groups = self.groups(endpoints, policy);
+        let lb = policy.and_then(|p| p.load_balancer.as_ref());
+        let setting = effective_locality(lb, self.service, self.settings.mesh);
+        if let (Some(place), Some(setting)) = (place, &setting) {
+            let ejection = policy.and_then(|p| p.outlier_detection.as_ref());
+            groups = arrange(groups, setting, place, ejection);
         }
         let assignment = api::ClusterLoadAssignment {
             cluster_name: name.to_string(),
-            endpoints: groups,
+            endpoints: groups.into_iter().map(|group| group.message).collect(),
             ..api::ClusterLoadAssignment::default()
         };
         Encoded::new(TypeUrl::Endpoint, name, &assignment.encode_to_vec())
     }
 
+    /// Endpoints by where they are, in the order of their localities' names.
+    pub(crate) fn groups<'e>(
+        &self,
+        endpoints: impl Iterator<Item = &'e Endpoint>,
+        policy: Option<&TrafficPolicy>,
+    ) -> Vec<Group<'e>> {
+        let mut by_locality: BTreeMap<Name, Group<'e>> = BTreeMap::new();
+        for endpoint in endpoints {
+            let wanted = self.subset.is_none_or(|subset| endpoint.is_selected_by(&subset.labels));
+            if !wanted || !self.is_sent(endpoint, policy) {
+                continue;
+            }
+            let label = Name::from(endpoint.locality.to_string());
+            let group = by_locality.entry(label).or_insert_with(|| Group::at(&endpoint.locality));
+            let weight = group.message.load_balancing_weight.unwrap_or(0).saturating_add(endpoint.weight);
+            group.message.load_balancing_weight = Some(weight);
+            group.message.lb_endpoints.push(self.endpoint(endpoint));
+            group.members.push(endpoint);
+        }
+        by_locality.into_values().collect()
+    }
+
     fn is_sent(&self, endpoint: &Endpoint, policy: Option<&TrafficPolicy>) -> bool {
         let features = &self.settings.options.features;
+        let forced = features.force_unhealthy_endpoints
+            || self.service.traffic_distribution != TrafficDistribution::Any;
         // A panic threshold above zero would send traffic to endpoints that are not ready.
         let outlier = policy.and_then(|p| p.outlier_detection.as_ref());
         let panics = outlier.is_some_and(|outlier| outlier.min_health_percent > 0);
-        let unhealthy = self.service.publish_not_ready || (features.send_unhealthy_endpoints && !panics);
-        let reachable = self.traits.network.is_empty()
-            || endpoint.network.is_empty()
-            || self.traits.network == endpoint.network;
-        let has_address = !matches!(&endpoint.address, Address::Host(_));
-        reachable
-            && has_address
-            && match endpoint.health {
+        let unhealthy =
+            self.service.publish_not_ready || forced || (features.send_unhealthy_endpoints && !panics);
+        let has_address = !matches!(&endpoint.address, Address::Host(name) if name.is_empty());
+        has_address
+            && match self.health(endpoint) {
                 Health::Healthy => true,
                 Health::Unhealthy => unhealthy,
-                Health::Draining | Health::Terminating => false,
+                Health::Draining => self.is_persistent(),
+                Health::Terminating => false,
             }
     }
 
-    fn endpoint(&self, endpoint: &Endpoint, policy: Option<&TrafficPolicy>) -> api::LbEndpoint {
+    fn health(&self, endpoint: &Endpoint) -> Health {
+        let label = &self.settings.options.features.draining_label;
+        let draining = !label.is_empty() && endpoint.labels.get(label).is_some_and(|value| !value.is_empty());
+        if draining && endpoint.health != Health::Terminating { Health::Draining } else { endpoint.health }
+    }
+
+    /// Clients of a service with persistent sessions go on talking to an endpoint that is about to leave.
+    fn is_persistent(&self) -> bool {
+        let label = &self.settings.options.features.persistent_session_label;
+        !label.is_empty() && self.service.labels.get(label).is_some_and(|value| !value.is_empty())
+    }
+
+    fn endpoint(&self, endpoint: &Endpoint) -> api::LbEndpoint {
         use api::lb_endpoint::HostIdentifier;
         let additional =
             if self.settings.options.features.dual_stack { &endpoint.more_addresses[..] } else { &[] };
@@ -126,7 +176,7 @@ impl Maker<'_> {
                 .collect(),
             ..api::Endpoint::default()
         };
-        let health = match endpoint.health {
+        let health = match self.health(endpoint) {
             Health::Healthy => core::HealthStatus::Unknown,
             Health::Unhealthy => core::HealthStatus::Unhealthy,
             Health::Draining | Health::Terminating => core::HealthStatus::Draining,
@@ -135,15 +185,16 @@ impl Maker<'_> {
             host_identifier: Some(HostIdentifier::Endpoint(host)),
             health_status: health as i32,
             load_balancing_weight: Some(endpoint.weight),
-            metadata: Some(self.metadata(endpoint, policy)),
+            metadata: Some(self.metadata(endpoint)),
         }
     }
 
     /// Whether the endpoint takes mutual TLS, and who it is, for telemetry when it cannot say so itself.
-    fn metadata(&self, endpoint: &Endpoint, policy: Option<&TrafficPolicy>) -> core::Metadata {
+    fn metadata(&self, endpoint: &Endpoint) -> core::Metadata {
         let mut out = core::Metadata::default();
-        let declared = policy.and_then(|p| p.tls.as_ref()).map(|tls| tls.mode);
-        let mutual = match declared {
+        let subset = self.subset.map(|s| s.name.as_str()).unwrap_or_default();
+        let rule = self.plan.traffic.as_ref().map(|traffic| &traffic.rule);
+        let mutual = match rule.and_then(|rule| declared_tls(rule, subset, self.port)) {
             Some(mode) => mode == TlsMode::IstioMutual,
             None => endpoint.tls == TlsSupport::Istio,
         };
@@ -153,31 +204,74 @@ impl Maker<'_> {
         }
         let features = &self.settings.options.features;
         if features.telemetry_label && features.endpoint_telemetry_label {
-            let istio = metadata([("istio", fields_of([("workload", text(&workload(endpoint)))]))]);
+            let istio = metadata([("istio", fields_of([("workload", text(&self.workload(endpoint)))]))]);
             out.filter_metadata.extend(istio.filter_metadata);
         }
         out
     }
-}
 
-fn empty_group(locality: &Locality) -> api::LocalityLbEndpoints {
-    api::LocalityLbEndpoints {
-        locality: Some(core::Locality {
-            region: locality.region.to_string(),
-            zone: locality.zone.to_string(),
-            sub_zone: locality.subzone.to_string(),
-        }),
-        ..api::LocalityLbEndpoints::default()
+    /// `workload;namespace;canonical name;canonical revision;cluster`
+    fn workload(&self, endpoint: &Endpoint) -> String {
+        // What an external service is called stands in its own labels, where that is switched on.
+        let external =
+            self.settings.options.features.canonical_external_services && self.service.mesh_external;
+        let labels = if external { &self.service.labels } else { &endpoint.labels };
+        let label = |keys: [&str; 3]| keys.into_iter().find_map(|key| labels.get(key)).map(|v| v.as_str());
+        let name = label(["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]);
+        let revision = label(["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"]);
+        let Endpoint { workload, namespace, cluster, .. } = endpoint;
+        let namespace = if external { &self.service.namespace } else { namespace };
+        let revision = revision.filter(|revision| *revision != "latest").unwrap_or_default();
+        let name = name.unwrap_or(if external { &self.service.object.name } else { workload });
+        format!("{workload};{namespace};{name};{revision};{cluster}")
     }
 }
 
-/// `workload;namespace;canonical name;canonical revision;cluster`
-fn workload(endpoint: &Endpoint) -> String {
-    let label =
-        |keys: [&str; 3]| keys.into_iter().find_map(|key| endpoint.labels.get(key)).map(|v| v.as_str());
-    let name = label(["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]);
-    let revision = label(["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"]);
-    let Endpoint { workload, namespace, cluster, .. } = endpoint;
-    let revision = revision.filter(|revision| *revision != "latest").unwrap_or_default();
-    format!("{workload};{namespace};{};{revision};{cluster}", name.unwrap_or(workload))
+impl Group<'_> {
+    fn at(locality: &Locality) -> Self {
+        let message = api::LocalityLbEndpoints {
+            locality: Some(core::Locality {
+                region: locality.region.to_string(),
+                zone: locality.zone.to_string(),
+                sub_zone: locality.subzone.to_string(),
+            }),
+            ..api::LocalityLbEndpoints::default()
+        };
+        Self { message, members: Vec::new() }
+    }
+}
+
+/// Near endpoints first, as a setting says. Without ejection Envoy would not find out that a place is down.
+pub(crate) fn arrange<'e>(
+    groups: Vec<Group<'e>>,
+    setting: &LbSetting<'_>,
+    place: &Place,
+    ejection: Option<&OutlierDetection>,
+) -> Vec<Group<'e>> {
+    match setting {
+        LbSetting::Locality { setting, .. } if !setting.distribute.is_empty() => {
+            locality::distribute(groups, &place.locality, setting)
+        }
+        LbSetting::Locality { setting, force } if ejection.is_some() || *force => {
+            if setting.failover_priority.is_empty() {
+                return locality::failover(groups, &place.locality, &setting.failover);
+            }
+            let groups = priority::by_labels(groups, &place.labels, &setting.failover_priority);
+            if setting.failover.is_empty() {
+                groups
+            } else {
+                locality::failover(groups, &place.locality, &setting.failover)
+            }
+        }
+        LbSetting::Locality { .. } => groups,
+        LbSetting::ZoneAware(setting) if setting.enabled.unwrap_or(true) => {
+            let groups = if setting.failover_priority.is_empty() {
+                groups
+            } else {
+                priority::by_labels(groups, &place.labels, &setting.failover_priority)
+            };
+            locality::regional_failover(groups, &place.locality, &setting.failover)
+        }
+        LbSetting::ZoneAware(_) => groups,
+    }
 }

@@ -14,6 +14,7 @@ mod http_connection_manager;
 mod http_filter;
 mod listener;
 mod metadata;
+mod name_table;
 mod network_filter;
 mod patch;
 mod rbac;
@@ -25,8 +26,8 @@ mod tls_context;
 mod tracing;
 mod virtual_host;
 
-pub use cluster::{fixed_clusters, inbound_clusters, outbound_clusters};
-pub use endpoint_group::assignments;
+pub use cluster::{HostClusters, fixed_clusters, inbound_clusters, needs_endpoints, outbound_clusters};
+pub use endpoint_group::{HostEndpoints, assignments};
 pub use gateway::{
     AutoChain, AutoPassthrough, GatewayListener, GatewayRoutes, GatewayRules, GatewayVirtualHost,
     LeftOutChain, RoutedHost, auto_chains, gateway_listener, gateway_places, gateway_routes, gateway_table,
@@ -36,6 +37,7 @@ pub use listener::{
     Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, merge_parts, outbound_listener,
     outbound_parts, virtual_inbound, virtual_outbound,
 };
+pub use name_table::{NameEntry, NameTraits, name_entry, name_table};
 pub use patch::{
     Fault, Faults, Outcome, Patch, PatchSet, Patches, ProxyPatches, RouteSide, TablePatches, added_clusters,
     added_extensions, added_listeners, patch_cluster, patch_listener, patch_route_configuration,
@@ -44,6 +46,6 @@ pub use route_table::route_table;
 pub use security::{SecurityFilters, SecurityPolicies, security_filters};
 pub use settings::{
     ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PolicyTraits, RouteTraits,
-    Settings, TracingTraits,
+    SecretServer, Settings, TracingTraits,
 };
 pub use virtual_host::{Neighbours, VirtualHost, virtual_hosts};

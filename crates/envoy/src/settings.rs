@@ -18,11 +18,28 @@ pub struct Settings<'a> {
 pub struct ClusterTraits {
     pub kind: ProxyType,
     pub preserve_case: bool,
+    /// Which addresses of a name can it connect to?
+    pub ip_mode: IpMode,
+    /// Certificates of its own, which count instead of Istio's.
+    pub certs: CertificateFiles,
+    /// Who serves secrets that are asked for by name.
+    pub credentials: SecretServer,
+    pub endpoint: EndpointTraits,
+}
+
+/// Who a proxy asks for a secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SecretServer {
+    /// Its agent, or this server.
+    Usual,
+    /// A program beside it, behind a socket of its own.
+    Beside,
 }
 
 /// What of a proxy can shape the endpoints it is told. Where it is matters only to clusters that ask for it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointTraits {
+    pub kind: ProxyType,
     pub network: Name,
 }
 
@@ -94,6 +111,7 @@ pub struct RouteTraits {
 /// What of a proxy can shape the clusters that every proxy has.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FixedTraits {
+    pub kind: ProxyType,
     pub ip_mode: IpMode,
     pub preserve_case: bool,
 }

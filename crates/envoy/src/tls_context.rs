@@ -10,7 +10,7 @@ use pilot_mesh::trust_domains;
 use pilot_model::CertificateFiles;
 
 use crate::convert::{ads_source, seconds};
-use crate::settings::Settings;
+use crate::settings::{SecretServer, Settings};
 
 pub(crate) const TLS_SOCKET: &str = "envoy.transport_sockets.tls";
 
@@ -81,6 +81,41 @@ fn secret_of(name: &str, cluster: &str) -> tls::SdsSecretConfig {
             resource_api_version: core::ApiVersion::V3 as i32,
             ..core::ConfigSource::default()
         }),
+    }
+}
+
+/// A secret with a name of its user's choosing, which this server, or a program beside the proxy, is asked for.
+pub(crate) fn credential_secret(name: &str, server: SecretServer) -> tls::SdsSecretConfig {
+    match name {
+        "builtin://" => return sds_secret("default"),
+        "builtin://-cacert" => return sds_secret("ROOTCA"),
+        _ => (),
+    }
+    let mut name = name;
+    if let Some(resource) = name.strip_prefix("sds://") {
+        if server == SecretServer::Beside {
+            return secret_of(name, "sds-external");
+        }
+        name = resource;
+    }
+    let source = core::config_source::ConfigSourceSpecifier::Ads(core::AggregatedConfigSource {});
+    tls::SdsSecretConfig {
+        name: resource_name(name),
+        sds_config: Some(core::ConfigSource {
+            config_source_specifier: Some(source),
+            resource_api_version: core::ApiVersion::V3 as i32,
+            ..core::ConfigSource::default()
+        }),
+    }
+}
+
+/// Secrets are of Kubernetes unless they say otherwise.
+fn resource_name(name: &str) -> String {
+    let has_scheme = ["kubernetes://", "kubernetes-gateway://", "configmap://", "builtin://"];
+    if has_scheme.iter().any(|scheme| name.starts_with(scheme)) {
+        name.to_owned()
+    } else {
+        format!("kubernetes://{name}")
     }
 }
 

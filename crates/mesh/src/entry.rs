@@ -3,9 +3,11 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Labels, Name};
 use pilot_model::{
-    Address, Config, Endpoint, EntryEndpoint, Health, Kind, Locality, Location, Registry, Resolution,
-    Service, ServiceEntry, ServicePort, TlsSupport,
+    Address, Config, Endpoint, EntryPort, Health, Kind, Locality, Location, Registry, Resolution, Service,
+    ServiceEntry, ServicePort, TlsSupport, TrafficDistribution,
 };
+
+use crate::workload::{Selectable, workload_endpoint};
 
 /// What a ServiceEntry stands for.
 #[derive(Clone, PartialEq, Debug)]
@@ -16,33 +18,63 @@ pub struct EntryPlan {
     pub endpoints: Vec<(Host, Arc<[Endpoint]>)>,
 }
 
-pub fn expand_entry(entry: &Config<ServiceEntry>, cluster: &Name) -> EntryPlan {
+/// What of its surroundings a ServiceEntry depends on.
+pub struct EntrySurroundings<'a> {
+    /// The cluster that its endpoints count as part of.
+    pub cluster: &'a Name,
+    /// Annotations of its namespace.
+    pub namespace: Option<&'a Labels>,
+    /// Are addresses in the entry's status used?
+    pub allocated: bool,
+    /// What its selector selects, in order.
+    pub workloads: Vec<Arc<Selectable>>,
+}
+
+pub fn expand_entry(entry: &Config<ServiceEntry>, around: &EntrySurroundings<'_>) -> EntryPlan {
     let spec = &entry.spec;
     let addresses: Vec<Option<Name>> = match &spec.addresses[..] {
         [] => vec![None],
         addresses => addresses.iter().cloned().map(Some).collect(),
     };
-    let service = |host: &Host, address: &Option<Name>| Arc::new(service(entry, host, address.clone()));
+    let service =
+        |host: &Host, address: &Option<Name>| Arc::new(service(entry, host, address.clone(), around));
     let services = spec
         .hosts
         .iter()
         .flat_map(|host| addresses.iter().map(move |address| service(host, address)))
         .collect();
-    let shared: Arc<[Endpoint]> = listed_endpoints(entry, cluster).into();
+    let shared: Arc<[Endpoint]> = match spec.workload_selector {
+        Some(_) => selected_endpoints(spec, &around.workloads).into(),
+        None => listed_endpoints(entry, around.cluster).into(),
+    };
+    // Every address is a service of its own, with the same endpoints again.
+    let copies = addresses.len();
     let endpoints = spec.hosts.iter().map(|host| {
-        let own = if resolves_itself(spec) {
-            host_endpoints(entry, host, cluster).into()
+        let own: Arc<[Endpoint]> = if resolves_itself(spec) {
+            host_endpoints(entry, host, around.cluster).into()
         } else {
             Arc::clone(&shared)
         };
-        (host.clone(), own)
+        (host.clone(), repeated(own, if spec.resolution == Resolution::DnsRoundRobin { 1 } else { copies }))
     });
     EntryPlan { services, endpoints: endpoints.collect() }
 }
 
-fn service(entry: &Config<ServiceEntry>, host: &Host, address: Option<Name>) -> Service {
+fn repeated(endpoints: Arc<[Endpoint]>, times: usize) -> Arc<[Endpoint]> {
+    if times == 1 {
+        return endpoints;
+    }
+    std::iter::repeat_n(&endpoints, times).flat_map(|all| all.iter().cloned()).collect()
+}
+
+fn service(
+    entry: &Config<ServiceEntry>,
+    host: &Host,
+    address: Option<Name>,
+    around: &EntrySurroundings<'_>,
+) -> Service {
     let spec = &entry.spec;
-    let port = |port: &pilot_model::EntryPort| ServicePort {
+    let port = |port: &EntryPort| ServicePort {
         name: port.name.clone(),
         number: port.number,
         protocol: port.protocol,
@@ -53,6 +85,7 @@ fn service(entry: &Config<ServiceEntry>, host: &Host, address: Option<Name>) -> 
         }
         _ => BTreeMap::new(),
     };
+    let race = entry.annotations.get("istio.io/connect-strategy");
     Service {
         host: host.clone(),
         namespace: entry.id.namespace.clone(),
@@ -70,8 +103,35 @@ fn service(entry: &Config<ServiceEntry>, host: &Host, address: Option<Name>) -> 
         subject_alt_names: spec.subject_alt_names.clone(),
         target_ports,
         publish_not_ready: false,
+        auto_addresses: if around.allocated { allocated(entry, host) } else { Vec::new() },
+        traffic_distribution: distribution(&entry.annotations, around.namespace),
+        race_connect: race.is_some_and(|how| how.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT")),
+        external_name: None,
         object: entry.id.object(Kind::ServiceEntry),
     }
+}
+
+const TRAFFIC_DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
+
+/// The service's own annotation, or its namespace's.
+pub(crate) fn distribution(own: &Labels, namespace: Option<&Labels>) -> TrafficDistribution {
+    let of =
+        |labels: &Labels| labels.get(TRAFFIC_DISTRIBUTION).and_then(|text| TrafficDistribution::parse(text));
+    of(own).or_else(|| namespace.and_then(of)).unwrap_or_default()
+}
+
+/// The last IPv4 address that was allocated to a host, and the last IPv6 address.
+fn allocated(entry: &Config<ServiceEntry>, host: &Host) -> Vec<Name> {
+    let off = entry.labels.get("networking.istio.io/enable-autoallocate-ip");
+    let off = off.is_some_and(|text| text.eq_ignore_ascii_case("false"));
+    let spec = &entry.spec;
+    if off || spec.resolution == Resolution::Passthrough || !spec.addresses.is_empty() {
+        return Vec::new();
+    }
+    let of_host = || spec.auto_addresses.iter().filter(|(of, _)| of == host).map(|(_, ip)| ip);
+    let v4 = of_host().rfind(|ip| ip.is_ipv4());
+    let v6 = of_host().rfind(|ip| ip.is_ipv6());
+    v4.into_iter().chain(v6).map(|ip| Name::from(ip.to_string())).collect()
 }
 
 /// A name that the proxy looks up is its own endpoint when no other was given.
@@ -81,7 +141,7 @@ fn resolves_itself(spec: &ServiceEntry) -> bool {
 }
 
 fn host_endpoints(entry: &Config<ServiceEntry>, host: &Host, cluster: &Name) -> Vec<Endpoint> {
-    let of_port = |port: &pilot_model::EntryPort| Endpoint {
+    let of_port = |port: &EntryPort| Endpoint {
         address: Address::Host(host.name().clone()),
         more_addresses: Vec::new(),
         port: port.target_port.unwrap_or(port.number),
@@ -105,47 +165,26 @@ fn listed_endpoints(entry: &Config<ServiceEntry>, cluster: &Name) -> Vec<Endpoin
     let mut out = Vec::with_capacity(entry.spec.endpoints.len() * entry.spec.ports.len());
     for (i, endpoint) in entry.spec.endpoints.iter().enumerate() {
         let workload = Name::from(format!("{}-{i}", entry.id.name));
-        let base = workload_endpoint(endpoint, workload, &entry.id.namespace, cluster);
-        for port in &entry.spec.ports {
-            let declared =
-                endpoint.ports.get(&port.name).copied().or(port.target_port).unwrap_or(port.number);
-            // A socket file has no port.
-            let number = if matches!(base.address, Address::Pipe(_)) { 0 } else { declared };
-            out.push(Endpoint { port: number, port_name: port.name.clone(), ..base.clone() });
-        }
+        let place = (&workload, &entry.id.namespace);
+        let base = workload_endpoint(endpoint, endpoint.labels.clone(), place, cluster);
+        out.extend(at_ports(&base, &endpoint.ports, &entry.spec.ports));
     }
     out
 }
 
-/// An endpoint without its port.
-fn workload_endpoint(endpoint: &EntryEndpoint, workload: Name, namespace: &Name, cluster: &Name) -> Endpoint {
-    let tls = match endpoint.labels.get("security.istio.io/tlsMode") {
-        Some(mode) => TlsSupport::parse(mode),
-        None if endpoint.service_account.is_empty() => TlsSupport::None,
-        None => TlsSupport::Istio,
-    };
-    Endpoint {
-        address: Address::parse(&endpoint.address),
-        more_addresses: Vec::new(),
-        port: 0,
-        port_name: Name::empty(),
-        labels: endpoint.labels.clone(),
-        service_account: endpoint.service_account.clone(),
-        locality: locality(endpoint),
-        network: endpoint.network.clone(),
-        cluster: cluster.clone(),
-        weight: endpoint.weight.max(1),
-        tls,
-        health: Health::Healthy,
-        workload,
-        namespace: namespace.clone(),
-        node: Name::empty(),
-    }
+fn selected_endpoints(spec: &ServiceEntry, workloads: &[Arc<Selectable>]) -> Vec<Endpoint> {
+    let looks_up = matches!(spec.resolution, Resolution::Dns | Resolution::DnsRoundRobin);
+    let usable = workloads.iter().filter(|workload| looks_up || !workload.needs_lookup());
+    usable.flat_map(|workload| at_ports(&workload.endpoint, &workload.ports, &spec.ports)).collect()
 }
 
-/// The field, or an old label in which dots stand for slashes.
-fn locality(endpoint: &EntryEndpoint) -> Locality {
-    let label = || endpoint.labels.get("istio-locality").cloned().unwrap_or_default();
-    let text = if endpoint.locality.is_empty() { label() } else { endpoint.locality.clone() };
-    if text.contains('/') { Locality::parse(&text) } else { Locality::parse(&text.replace('.', "/")) }
+/// An endpoint for each port of a service: where the workload says, else where the service says.
+fn at_ports(base: &Endpoint, own: &BTreeMap<Name, u16>, ports: &[EntryPort]) -> Vec<Endpoint> {
+    let each = ports.iter().map(|port| {
+        let declared = own.get(&port.name).copied().or(port.target_port).unwrap_or(port.number);
+        // A socket file has no port.
+        let number = if matches!(base.address, Address::Pipe(_)) { 0 } else { declared };
+        Endpoint { port: number, port_name: port.name.clone(), ..base.clone() }
+    });
+    each.collect()
 }

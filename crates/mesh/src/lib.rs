@@ -22,13 +22,14 @@ mod policy;
 mod routes;
 mod traffic;
 mod trust_domain;
+mod workload;
 
 #[cfg(test)]
 mod testing;
 
 pub use attachment::Workload;
 pub use choose::{choose, ports};
-pub use entry::{EntryPlan, expand_entry};
+pub use entry::{EntryPlan, EntrySurroundings, expand_entry};
 pub use gateway::{
     GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, Quic, ServedHost, gateway_rank,
     intersection, l4_applies, merge_gateways, more_specific, overlaps,
@@ -36,11 +37,12 @@ pub use gateway::{
 pub use inbound::{Target, order_targets};
 pub use kube::kube_endpoints;
 pub use layer::{EgressKey, Layer, egress_keys, imports};
-pub use locality::effective_locality;
+pub use locality::{LbSetting, Place, compared_labels, effective_locality, lb_labels, service_labels};
 pub use names::{ClusterName, Direction, fqdn, spiffe};
 pub use peer::{NamespacePeers, PeerModes};
 pub use plan::{HostPlan, Outlook};
-pub use policy::{for_port, for_subset};
+pub use policy::{declared_tls, for_cluster, for_port, for_subset, with_default};
 pub use routes::{RouteRule, applies_to_mesh, destinations, resolve_routes, select_routes};
 pub use traffic::{RuleIndex, TrafficPlan, resolve_rule, select_traffic};
 pub use trust_domain::{domains_with_aliases, principals_with_aliases, trust_domains};
+pub use workload::{Selectable, WorkloadId, WorkloadKey};

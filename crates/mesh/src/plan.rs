@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
-use pilot_model::{EgressHost, MeshConfig, Service, ServicePort, Visibility};
+use pilot_model::{EgressHost, MeshConfig, Resolution, Service, ServicePort, Visibility};
 
 use crate::layer::lets_through;
 use crate::locality;
@@ -34,6 +34,12 @@ impl HostPlan {
     /// Every port, with the service that says what it is.
     pub fn ports(&self) -> Vec<(&Arc<Service>, &ServicePort)> {
         ports(&self.services)
+    }
+
+    /// Are its endpoints names that a proxy looks up, and part of its clusters?
+    pub fn looks_up(&self) -> bool {
+        let looks_up = |s: &Arc<Service>| matches!(s.resolution, Resolution::Dns | Resolution::DnsRoundRobin);
+        self.services.iter().any(looks_up)
     }
 
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
@@ -83,8 +89,7 @@ impl<R: RuleIndex, V: Fn(&Host) -> Vec<Arc<RouteRule>>> Outlook<'_, R, V> {
         let traffic = services
             .first()
             .and_then(|service| select_traffic(host, &service.namespace, client, self.mesh, &self.rules));
-        let by_locality =
-            traffic.as_ref().is_some_and(|traffic| locality::matters(&services, traffic, self.mesh));
+        let by_locality = locality::matters(&services, traffic.as_ref(), self.mesh);
         let host = host.clone();
         HostPlan { host, services, traffic, routes: Vec::new(), by_locality, by_name: false }
     }

@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use pilot_model::{DestinationRule, TrafficPolicy};
+use pilot_model::{DestinationRule, MeshConfig, TlsMode, TrafficPolicy};
 
 /// The policy for one port. What is said for a port replaces what is said in general, also where it is silent.
 pub fn for_port(policy: &TrafficPolicy, port: u16) -> Cow<'_, TrafficPolicy> {
@@ -19,6 +19,30 @@ pub fn for_port(policy: &TrafficPolicy, port: u16) -> Cow<'_, TrafficPolicy> {
 /// The policy of a rule for a port and, if one is named, a subset: the subset's words count over the rule's.
 pub fn for_subset<'a>(rule: &'a DestinationRule, subset: &str, port: u16) -> Option<Cow<'a, TrafficPolicy>> {
     let general = rule.policy.as_ref().map(|policy| for_port(policy, port));
+    overridden(general, rule, subset, port)
+}
+
+/// The same for a cluster, over the mesh's own limits and ejection.
+pub fn for_cluster<'a>(
+    rule: Option<&'a DestinationRule>,
+    subset: &str,
+    port: u16,
+    mesh: &MeshConfig,
+) -> Option<Cow<'a, TrafficPolicy>> {
+    let general = rule.and_then(|rule| rule.policy.as_ref()).map(|policy| for_port(policy, port));
+    let general = with_default(general, mesh);
+    match rule {
+        Some(rule) => overridden(general, rule, subset, port),
+        None => general,
+    }
+}
+
+fn overridden<'a>(
+    general: Option<Cow<'a, TrafficPolicy>>,
+    rule: &'a DestinationRule,
+    subset: &str,
+    port: u16,
+) -> Option<Cow<'a, TrafficPolicy>> {
     let own =
         rule.subsets.iter().find(|s| !subset.is_empty() && s.name == subset).and_then(|s| s.policy.as_ref());
     let Some(own) = own else { return general };
@@ -41,6 +65,39 @@ pub fn for_subset<'a>(rule: &'a DestinationRule, subset: &str, port: u16) -> Opt
     take!(proxy_protocol, false);
     take!(retry_budget, false);
     Some(Cow::Owned(merged))
+}
+
+/// A policy, with the mesh's own limits and ejection where it has none.
+pub fn with_default<'a>(
+    policy: Option<Cow<'a, TrafficPolicy>>,
+    mesh: &MeshConfig,
+) -> Option<Cow<'a, TrafficPolicy>> {
+    let pool = mesh.default_traffic_policy.connection_pool.as_ref();
+    let pool = pool.filter(|_| policy.as_ref().is_none_or(|p| p.connection_pool.is_none()));
+    let outlier = mesh.default_traffic_policy.outlier_detection.as_ref();
+    let outlier = outlier.filter(|_| policy.as_ref().is_none_or(|p| p.outlier_detection.is_none()));
+    if pool.is_none() && outlier.is_none() {
+        return policy;
+    }
+    let mut policy = policy.map(Cow::into_owned).unwrap_or_default();
+    policy.connection_pool = policy.connection_pool.or_else(|| pool.cloned());
+    policy.outlier_detection = policy.outlier_detection.or_else(|| outlier.cloned());
+    Some(Cow::Owned(policy))
+}
+
+/// The TLS mode that a rule asks for, for an endpoint at a port. Other than in a cluster, a port that says nothing about
+/// TLS leaves it to what is said in general.
+pub fn declared_tls(rule: &DestinationRule, subset: &str, port: u16) -> Option<TlsMode> {
+    let of = |policy: &TrafficPolicy| {
+        let at_port = policy.ports.iter().find(|p| p.port == port && p.tls.is_some());
+        at_port.and_then(|p| p.tls.as_ref()).or(policy.tls.as_ref()).map(|tls| tls.mode)
+    };
+    let general = || rule.policy.as_ref().and_then(of);
+    if subset.is_empty() {
+        return general();
+    }
+    let own = rule.subsets.iter().find(|s| s.name == subset)?;
+    own.policy.as_ref().and_then(of).or_else(general)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use pilot_base::{Host, Labels, Name, ObjectRef};
-use pilot_model::{Created, ExportTo, Protocol, Registry, Resolution, Service, ServicePort};
+use pilot_model::{
+    Created, ExportTo, Protocol, Registry, Resolution, Service, ServicePort, TrafficDistribution,
+};
 
 /// A service with one HTTP port, changed as the test needs it.
 pub(crate) fn service(host: &str, namespace: &str, change: impl FnOnce(&mut Service)) -> Arc<Service> {
@@ -22,6 +24,10 @@ pub(crate) fn service(host: &str, namespace: &str, change: impl FnOnce(&mut Serv
         subject_alt_names: vec![],
         target_ports: [].into(),
         publish_not_ready: false,
+        auto_addresses: vec![],
+        traffic_distribution: TrafficDistribution::Any,
+        race_connect: false,
+        external_name: None,
         object: ObjectRef::new("ServiceEntry", namespace, host),
     };
     change(&mut service);

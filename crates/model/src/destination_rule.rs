@@ -48,6 +48,7 @@ pub struct LoadBalancer {
     pub simple: SimpleLb,
     pub consistent_hash: Option<ConsistentHash>,
     pub locality: Option<LocalityLb>,
+    pub zone_aware: Option<ZoneAwareLb>,
     pub warmup: Option<Warmup>,
 }
 
@@ -116,6 +117,15 @@ pub struct LocalityDistribute {
 pub struct LocalityFailover {
     pub from: Name,
     pub to: Name,
+}
+
+/// Envoy itself keeps traffic in the zone, as far as there are enough endpoints.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ZoneAwareLb {
+    pub enabled: Option<bool>,
+    pub failover: Vec<LocalityFailover>,
+    pub failover_priority: Vec<Name>,
+    pub min_cluster_size: Option<u32>,
 }
 
 /// How a new endpoint is given its share.

@@ -80,3 +80,26 @@ pub struct Endpoint {
     pub namespace: Name,
     pub node: Name,
 }
+
+impl Endpoint {
+    /// A label of the workload. Where it runs counts as labels too, over what it was given by hand.
+    pub fn label(&self, key: &str) -> Option<&Name> {
+        let place = match key {
+            "topology.kubernetes.io/region" => &self.locality.region,
+            "topology.kubernetes.io/zone" => &self.locality.zone,
+            "topology.istio.io/subzone" => &self.locality.subzone,
+            "topology.istio.io/cluster" => &self.cluster,
+            "kubernetes.io/hostname" => &self.node,
+            "topology.istio.io/network" => {
+                let given = self.labels.get(key).filter(|network| !network.is_empty());
+                return given.or(Some(&self.network).filter(|network| !network.is_empty()));
+            }
+            _ => return self.labels.get(key),
+        };
+        if place.is_empty() { self.labels.get(key) } else { Some(place) }
+    }
+
+    pub fn is_selected_by(&self, selector: &Labels) -> bool {
+        selector.iter().all(|(key, value)| self.label(key) == Some(value))
+    }
+}

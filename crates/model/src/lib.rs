@@ -41,6 +41,7 @@ pub use destination_rule::{
     ConnectionPool, ConsistentHash, Cookie, DestinationRule, H2UpgradePolicy, HashKey, HashRing, HttpPool,
     Keepalive, LoadBalancer, LocalityDistribute, LocalityFailover, LocalityLb, OutlierDetection, PortPolicy,
     ProxyProtocol, RetryBudget, SimpleLb, Subset, TcpPool, Tls, TlsMode, TrafficPolicy, Tunnel, Warmup,
+    ZoneAwareLb,
 };
 pub use endpoint::{Address, Endpoint, Health, TlsSupport};
 pub use envoy_filter::{
@@ -75,7 +76,7 @@ pub use proxy::{CertificateFiles, Interception, IpMode, Proxy, ProxyId, ProxyTyp
 pub use proxy_config::WorkloadProxyConfig;
 pub use proxy_tracing::{ProxyTracing, TraceTag};
 pub use request_authentication::{ClaimToHeader, JwtRule, RequestAuthentication};
-pub use service::{Registry, Resolution, Service, ServicePort};
+pub use service::{Caller, Registry, Resolution, Service, ServicePort, TrafficDistribution};
 pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, WorkloadEntry};
 pub use sidecar::{
     EgressHost, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Sidecar,

@@ -4,7 +4,7 @@ use pilot_base::{Host, Labels, Name};
 
 use crate::{
     ConnectionPool, ConnectionSettings, ExportTo, ExtensionProvider, H2UpgradePolicy, Keepalive, LocalityLb,
-    OutboundTrafficPolicy, OutlierDetection, ProxyTracing, Retries, Span, Tls,
+    OutboundTrafficPolicy, OutlierDetection, ProxyTracing, Retries, Span, Tls, ZoneAwareLb,
 };
 
 /// Settings of the whole mesh, as far as they shape what proxies are sent. Defaults are Istio's.
@@ -34,6 +34,7 @@ pub struct MeshConfig {
     pub extension_providers: Vec<ExtensionProvider>,
     pub default_providers: DefaultProviders,
     pub locality: Option<LocalityLb>,
+    pub zone_aware: Option<ZoneAwareLb>,
     pub retries: Option<Retries>,
     pub h2_upgrade: H2UpgradePolicy,
     pub path_normalization: PathNormalization,
@@ -254,6 +255,7 @@ impl Default for MeshConfig {
             extension_providers: ExtensionProvider::built_in(),
             default_providers: DefaultProviders::default(),
             locality: Some(LocalityLb { enabled: Some(true), ..LocalityLb::default() }),
+            zone_aware: None,
             retries: None,
             h2_upgrade: H2UpgradePolicy::default(),
             path_normalization: PathNormalization::default(),

@@ -71,6 +71,35 @@ pub struct Features {
     pub send_unhealthy_endpoints: bool,
     /// `ISTIO_DUAL_STACK`
     pub dual_stack: bool,
+    /// `PILOT_ENABLE_IP_AUTOALLOCATE`: addresses of services without one are those in their status. Otherwise they follow
+    /// from their names.
+    pub ip_autoallocate: bool,
+    /// `PILOT_DNS_CARES_UDP_MAX_QUERIES`
+    pub dns_max_queries: u32,
+    /// `PILOT_DNS_JITTER_DURATION`
+    pub dns_jitter: crate::Span,
+    /// `ENABLE_LOCALITY_WEIGHTED_LB_CONFIG`
+    pub locality_weighted: bool,
+    /// `DISABLE_TRACK_REMAINING_CB_METRICS`
+    pub no_remaining_metrics: bool,
+    /// `PILOT_SEND_UNHEALTHY_ENDPOINTS`
+    pub force_unhealthy_endpoints: bool,
+    /// `PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES`
+    pub eds_for_headless: bool,
+    /// `PILOT_PERSISTENT_SESSION_LABEL`
+    pub persistent_session_label: Name,
+    /// `PILOT_PERSISTENT_SESSION_HEADER_LABEL`
+    pub persistent_session_header_label: Name,
+    /// `PILOT_DRAINING_LABEL`
+    pub draining_label: Name,
+    /// `LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES`
+    pub canonical_external_services: bool,
+    /// `PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES`
+    pub prefer_rule_tls: bool,
+    /// `ENABLE_ENHANCED_DESTINATIONRULE_MERGE`
+    pub enhanced_rule_merge: bool,
+    /// `PILOT_ENABLE_REDIS_FILTER`
+    pub redis_filter: bool,
     /// `ENABLE_100_CONTINUE_HEADERS`
     pub continue_headers: bool,
     /// `PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN`
@@ -104,6 +133,20 @@ impl Default for Features {
             gateways_are_selected: true,
             send_unhealthy_endpoints: true,
             dual_stack: false,
+            ip_autoallocate: true,
+            dns_max_queries: 100,
+            dns_jitter: crate::Span::from_millis(100),
+            locality_weighted: false,
+            no_remaining_metrics: true,
+            force_unhealthy_endpoints: false,
+            eds_for_headless: false,
+            persistent_session_label: Name::new("istio.io/persistent-session"),
+            persistent_session_header_label: Name::new("istio.io/persistent-session-header"),
+            draining_label: Name::new("istio.io/draining"),
+            canonical_external_services: false,
+            prefer_rule_tls: true,
+            enhanced_rule_merge: true,
+            redis_filter: false,
             continue_headers: true,
             absolute_fqdn: true,
             max_connections_per_event: 1,

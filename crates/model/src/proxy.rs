@@ -104,6 +104,11 @@ pub struct Proxy {
     pub server_files: CertificateFiles,
     /// For those it calls.
     pub client_files: CertificateFiles,
+    /// Does it answer DNS queries of its application, and does it want addresses for services without one?
+    pub dns_capture: bool,
+    pub dns_auto_allocate: bool,
+    /// Is there a program beside it that serves secrets by their names?
+    pub credential_socket: bool,
     /// Its own settings, if it sent any.
     pub config: Option<ProxyConfig>,
 }
@@ -138,6 +143,9 @@ impl Proxy {
             own_ports: Vec::new(),
             server_files: CertificateFiles::default(),
             client_files: CertificateFiles::default(),
+            dns_capture: false,
+            dns_auto_allocate: false,
+            credential_socket: false,
             config: None,
         }
     }

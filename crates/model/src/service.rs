@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use pilot_base::{Host, Labels, Name, ObjectRef};
 
-use crate::{Created, ExportTo, Protocol};
+use crate::{Created, ExportTo, IpMode, Protocol};
 
 /// Where a service is registered. The order is the order of precedence when several claim one host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -57,8 +57,56 @@ pub struct Service {
     pub target_ports: BTreeMap<u16, u16>,
     /// Also endpoints that are not ready are published.
     pub publish_not_ready: bool,
+    /// Addresses that the mesh made up for it, for proxies that answer DNS queries themselves: the IPv4 one, then the
+    /// IPv6 one.
+    pub auto_addresses: Vec<Name>,
+    pub traffic_distribution: TrafficDistribution,
+    /// Connect to every address that a name has, and keep the first connection that stands.
+    pub race_connect: bool,
+    /// Another name for this host.
+    pub external_name: Option<Host>,
     /// The object that says all this.
     pub object: ObjectRef,
+}
+
+/// Which endpoints are preferred where no rule says so.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum TrafficDistribution {
+    #[default]
+    Any,
+    PreferSameZone,
+    PreferSameNode,
+}
+
+impl TrafficDistribution {
+    /// Reads the annotation; nothing where it is missing, and no preference where it is not understood.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "" => None,
+            "preferclose" | "prefersamezone" => Some(Self::PreferSameZone),
+            "prefersamenode" => Some(Self::PreferSameNode),
+            _ => Some(Self::Any),
+        }
+    }
+}
+
+/// What of a client decides by which addresses it calls services.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Caller {
+    pub cluster: Name,
+    pub ip_mode: IpMode,
+    /// Does it use addresses that the mesh made up?
+    pub allocated: bool,
+}
+
+impl Caller {
+    fn reaches(&self, address: &Name) -> bool {
+        match address.parse::<std::net::IpAddr>() {
+            Ok(ip) if ip.is_ipv4() => self.ip_mode != IpMode::V6,
+            Ok(_) => self.ip_mode != IpMode::V4,
+            Err(_) => true,
+        }
+    }
 }
 
 impl Service {
@@ -72,6 +120,21 @@ impl Service {
             Some(addresses) if !addresses.is_empty() => addresses.clone(),
             _ => self.address.iter().cloned().collect(),
         }
+    }
+
+    /// The addresses by which a caller calls it, of those families that it can use. Nothing if any address will do.
+    pub fn addresses_from(&self, caller: &Caller) -> Vec<Name> {
+        let mut found = self.cluster_addresses.get(&caller.cluster).cloned().unwrap_or_default();
+        if found.is_empty() && caller.allocated {
+            found.clone_from(&self.auto_addresses);
+        }
+        found.retain(|address| caller.reaches(address));
+        if !found.is_empty() {
+            return found;
+        }
+        // What was declared by hand counts whatever family it is of; another cluster's address does not.
+        let default = self.address.iter().filter(|a| self.cluster_addresses.is_empty() || caller.reaches(a));
+        default.cloned().collect()
     }
 
     /// Older services first; what two of the same age are is decided by name.

@@ -24,6 +24,8 @@ pub struct ServiceEntry {
     pub workload_selector: Option<Labels>,
     pub export_to: ExportTo,
     pub subject_alt_names: Vec<Name>,
+    /// Addresses that were allocated to hosts, from the object's status.
+    pub auto_addresses: Vec<(Host, std::net::IpAddr)>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -48,4 +50,6 @@ pub struct WorkloadEntry {
     pub locality: Name,
     pub weight: u32,
     pub service_account: Name,
+    /// What its health check last said, from the object's status.
+    pub is_healthy: Option<bool>,
 }

@@ -19,12 +19,15 @@ mod issues;
 mod layered;
 mod listeners;
 mod manifests;
+mod names;
 mod patched;
 mod plans;
 mod registry;
 mod routes;
 mod rules;
+mod seats;
 mod security;
+mod workloads;
 
 use std::sync::Arc;
 
@@ -63,6 +66,7 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         routes: routes::Routes::declare(graph, plans, audiences),
         inbound: inbound::declare(graph, plans, audiences, filters),
         gateways: gateways::Gateways::declare(graph, plans, rules, (audiences, filters)),
+        names: names::declare(graph, plans, audiences),
     };
     let patched = patched::Patched::declare(graph, plans, audiences, parts);
     let manifests = manifests::declare(graph, audiences, parts, patched);

@@ -73,6 +73,9 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
             .collect(),
         server_files: meta.files("TLS_SERVER_CERT_CHAIN", "TLS_SERVER_KEY", "TLS_SERVER_ROOT_CERT"),
         client_files: meta.files("TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
+        dns_capture: meta.is_true("DNS_CAPTURE"),
+        dns_auto_allocate: meta.is_true("DNS_AUTO_ALLOCATE"),
+        credential_socket: meta.text("credential") == "true",
         config,
     })
 }

@@ -9,11 +9,19 @@ pub enum TypeUrl {
     Route,
     Secret,
     ExtensionConfig,
+    NameTable,
 }
 
 impl TypeUrl {
-    pub const ALL: [Self; 6] =
-        [Self::Cluster, Self::Endpoint, Self::Listener, Self::Route, Self::Secret, Self::ExtensionConfig];
+    pub const ALL: [Self; 7] = [
+        Self::Cluster,
+        Self::Endpoint,
+        Self::Listener,
+        Self::Route,
+        Self::Secret,
+        Self::ExtensionConfig,
+        Self::NameTable,
+    ];
 
     pub fn parse(url: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|t| t.as_str() == url)
@@ -27,6 +35,7 @@ impl TypeUrl {
             Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
             Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
         }
     }
 
@@ -39,13 +48,14 @@ impl TypeUrl {
             Self::Route => "rds",
             Self::Secret => "sds",
             Self::ExtensionConfig => "ecds",
+            Self::NameTable => "nds",
         }
     }
 
     /// Does a client ask for everything of this type, and does a state-of-the-world answer say what is gone by leaving
     /// it out?
     pub fn is_whole_state(self) -> bool {
-        matches!(self, Self::Cluster | Self::Listener)
+        matches!(self, Self::Cluster | Self::Listener | Self::NameTable)
     }
 
     pub fn index(self) -> usize {

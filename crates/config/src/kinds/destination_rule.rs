@@ -6,7 +6,7 @@ use pilot_model::{
     ConnectionPool, ConsistentHash, Cookie, DestinationRule, ExportTo, H2UpgradePolicy, HashKey, HashRing,
     HttpPool, Keepalive, LoadBalancer, Locality, LocalityDistribute, LocalityFailover, LocalityLb,
     OutlierDetection, PortPolicy, ProxyProtocol, RetryBudget, SimpleLb, Subset, TcpPool, Tls, TlsMode,
-    TrafficPolicy, Tunnel, Warmup,
+    TrafficPolicy, Tunnel, Warmup, ZoneAwareLb,
 };
 
 use crate::check::{Check, names};
@@ -115,10 +115,13 @@ fn load_balancer(message: api::LoadBalancerSettings, path: &str, check: &mut Che
         }),
         (None, None) => None,
     };
-    if message.zone_aware_lb_setting.is_some() {
-        check.warn(format!("{path}.zoneAwareLbSetting"), "is not supported yet and has no effect");
+    LoadBalancer {
+        simple,
+        consistent_hash,
+        locality: message.locality_lb_setting.map(locality_lb),
+        zone_aware: message.zone_aware_lb_setting.map(zone_aware_lb),
+        warmup,
     }
-    LoadBalancer { simple, consistent_hash, locality: message.locality_lb_setting.map(locality_lb), warmup }
 }
 
 pub(crate) fn locality_lb(message: api::LocalityLoadBalancerSetting) -> LocalityLb {
@@ -135,6 +138,16 @@ pub(crate) fn locality_lb(message: api::LocalityLoadBalancerSetting) -> Locality
             .map(|f| LocalityFailover { from: f.from.into(), to: f.to.into() })
             .collect(),
         failover_priority: names(message.failover_priority),
+    }
+}
+
+pub(crate) fn zone_aware_lb(message: api::ZoneAwareLoadBalancerSetting) -> ZoneAwareLb {
+    let failover = message.failover.into_iter();
+    ZoneAwareLb {
+        enabled: message.enabled,
+        failover: failover.map(|f| LocalityFailover { from: f.from.into(), to: f.to.into() }).collect(),
+        failover_priority: names(message.failover_priority),
+        min_cluster_size: message.min_cluster_size,
     }
 }
 

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use pilot_api::networking as api;
 use pilot_base::{Host, Labels, Name};
@@ -7,6 +8,8 @@ use pilot_model::{
 };
 
 use crate::check::{Check, names};
+use crate::de;
+use crate::yaml::Node;
 
 pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> ServiceEntry {
     let resolution = resolution(&message);
@@ -15,12 +18,6 @@ pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> Servi
     let addresses = addresses(&message.addresses, check);
     if !message.endpoints.is_empty() && message.workload_selector.is_some() {
         check.reject("spec", "endpoints and workloadSelector exclude each other");
-    }
-    if matches!(resolution, Resolution::Dns | Resolution::DnsRoundRobin | Resolution::DynamicDns) {
-        check.warn("spec.resolution", "names are not resolved yet: the service cannot be reached");
-    }
-    if message.workload_selector.is_some() {
-        check.not_yet("spec.workloadSelector");
     }
     let mut endpoints = Vec::new();
     for (i, endpoint) in message.endpoints.into_iter().enumerate() {
@@ -40,7 +37,17 @@ pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> Servi
         workload_selector: message.workload_selector.map(|selector| Labels::new(selector.labels)),
         export_to: ExportTo::parse(message.export_to.iter().map(String::as_str)),
         subject_alt_names: names(message.subject_alt_names),
+        auto_addresses: Vec::new(),
     }
+}
+
+/// The addresses that were allocated to hosts. One that cannot be read is as good as none.
+pub(crate) fn allocated(status: &Node<'_>) -> Vec<(Host, IpAddr)> {
+    let Ok(status) = de::read::<api::ServiceEntryStatus>(status, "status") else { return Vec::new() };
+    let each = status.value.addresses.into_iter().filter_map(|address| {
+        Some((Host::new(&address.host.to_ascii_lowercase()), address.value.parse().ok()?))
+    });
+    each.collect()
 }
 
 fn resolution(message: &api::ServiceEntry) -> Resolution {
@@ -125,9 +132,9 @@ fn addresses(addresses: &[String], check: &mut Check<'_>) -> Vec<Name> {
 
 fn single_address(text: &str) -> Option<Name> {
     let Some((ip, bits)) = text.split_once('/') else {
-        return text.parse::<std::net::IpAddr>().ok().map(|_| Name::new(text));
+        return text.parse::<IpAddr>().ok().map(|_| Name::new(text));
     };
-    let (ip, bits): (std::net::IpAddr, u8) = (ip.parse().ok()?, bits.parse().ok()?);
+    let (ip, bits): (IpAddr, u8) = (ip.parse().ok()?, bits.parse().ok()?);
     let whole = if ip.is_ipv4() { 32 } else { 128 };
     match bits.cmp(&whole) {
         std::cmp::Ordering::Equal => Some(Name::from(ip.to_string())),
@@ -178,6 +185,7 @@ pub(crate) fn workload(message: api::WorkloadEntry, path: &str, check: &mut Chec
         locality: message.locality.into(),
         weight: message.weight,
         service_account: message.service_account.into(),
+        is_healthy: None,
     }
 }
 

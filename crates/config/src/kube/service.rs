@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 
 use pilot_base::{Host, Labels, Name};
-use pilot_model::{ExportTo, Kind, Protocol, Registry, Resolution, Service, ServicePort};
+use pilot_model::{
+    ExportTo, Kind, Protocol, Registry, Resolution, Service, ServicePort, TrafficDistribution,
+};
 use serde::Deserialize;
 
 use crate::ReadOptions;
@@ -84,6 +86,10 @@ pub(crate) fn decode(
         subject_alt_names: Vec::new(),
         target_ports: BTreeMap::new(),
         publish_not_ready: spec.publish_not_ready_addresses,
+        auto_addresses: Vec::new(),
+        traffic_distribution: TrafficDistribution::Any,
+        race_connect: false,
+        external_name: None,
         object: id.object(Kind::Service),
     })
 }

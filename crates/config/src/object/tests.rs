@@ -83,11 +83,6 @@ fn what_has_no_effect_yet_is_told() {
     let route = "http: [{match: [{sourceLabels: {app: x}}], route: [{destination: {host: r}}]}]";
     let tcp = "tcp: [{route: [{destination: {host: r}}]}]";
     let service = |spec: &str| format!("{VS}spec: {{hosts: [r], {spec}}}\n");
-    let entry = |more: &str| {
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e}}\nspec: {{hosts: [e.example], ports: [{{number: 80, name: http}}], {more}}}\n"
-        )
-    };
     let sidecar = |spec: &str| {
         format!(
             "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: s}}\nspec: {{{spec}}}\n"
@@ -98,8 +93,6 @@ fn what_has_no_effect_yet_is_told() {
         (service(route), "spec.http[0].match[0].sourceLabels"),
         (service(tcp), "spec.tcp"),
         (service("http: [{delegate: {name: d}}]"), "spec.http[0].delegate"),
-        (entry("resolution: DNS"), "spec.resolution"),
-        (entry("resolution: STATIC, workloadSelector: {labels: {a: b}}"), "spec.workloadSelector"),
     ] {
         let reading = reading(&text);
         assert_eq!((reading.objects.len(), reading.issues.len()), (1, 1), "{:?}", reading.issues);

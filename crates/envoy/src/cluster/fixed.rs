@@ -1,11 +1,11 @@
-//! The clusters that every sidecar has.
+//! The clusters that every proxy has.
 
 use std::sync::Arc;
 
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
 use pilot_envoy_api::envoy::config::core::v3 as core;
-use pilot_model::{ConnectionPool, IpMode};
+use pilot_model::{IpMode, ProxyType};
 use pilot_xds::{Encoded, EncodedList};
 
 use super::{Draft, apply_connection_pool, encode, preserve_case};
@@ -15,6 +15,10 @@ use crate::settings::{FixedTraits, Settings};
 
 /// Where traffic to hosts that nobody knows is dropped or let through, and where unknown inbound traffic goes.
 pub fn fixed_clusters(traits: &FixedTraits, settings: Settings<'_>) -> EncodedList {
+    if traits.kind == ProxyType::Router {
+        // Nothing reaches a gateway that was on its way elsewhere.
+        return std::iter::once(encode(black_hole(settings))).collect();
+    }
     let clusters: [Arc<Encoded>; 3] = [
         encode(black_hole(settings)),
         encode(passthrough(traits, settings)),
@@ -49,7 +53,8 @@ fn passthrough(traits: &FixedTraits, settings: Settings<'_>) -> Draft {
         idle_timeout: Some(seconds(300)),
         ..core::HttpProtocolOptions::default()
     });
-    apply_connection_pool(&mut draft, &ConnectionPool::default(), None, settings.mesh);
+    let pool = settings.mesh.default_traffic_policy.connection_pool.clone().unwrap_or_default();
+    apply_connection_pool(&mut draft, &pool, None, settings);
     if settings.options.features.metadata_exchange {
         draft.cluster.filters.push(metadata_exchange_upstream());
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use pilot_envoy_api::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::endpoint::v3 as endpoint;
-use pilot_mesh::{ClusterName, Target, TrafficPlan, for_port};
+use pilot_mesh::{ClusterName, Target, TrafficPlan, for_port, with_default};
 use pilot_model::{ConnectionPool, InboundPolicy, Kind, ProxyType, TrafficPolicy};
 use pilot_xds::EncodedList;
 
-use super::{Draft, apply_connection_pool, encode};
+use super::{Draft, apply_connection_pool, encode, preserve_case};
 use crate::convert::{bind_address, localhosts, passthrough_binds, seconds, socket_address};
 use crate::metadata::IstioMetadata;
-use crate::settings::{ClusterTraits, FixedTraits, Settings};
+use crate::settings::{FixedTraits, Settings};
 
 /// The longest time Envoy can wait before it forgets an original destination.
 const NEVER_CLEAN_UP: i64 = 9_223_372_035;
@@ -48,12 +48,12 @@ fn inbound_cluster(
     let localhost = settings.mesh.inbound == InboundPolicy::Localhost;
     let discovery = if localhost { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
     let mut draft = Draft::new(&name, discovery);
-    let preserve_case = traits.preserve_case;
-    draft.set_protocol(primary.protocol, &ClusterTraits { kind: ProxyType::Sidecar, preserve_case });
+    draft.set_protocol(primary.protocol, ProxyType::Sidecar, traits.preserve_case.then(preserve_case));
     let policy = rule.and_then(|rule| rule.rule.policy.as_ref()).map(|policy| for_port(policy, primary.port));
+    let policy = with_default(policy, settings.mesh);
     let pool = policy.as_deref().and_then(|p: &TrafficPolicy| p.connection_pool.as_ref());
     let budget = policy.as_deref().and_then(|p| p.retry_budget.as_ref());
-    apply_connection_pool(&mut draft, pool.unwrap_or(&ConnectionPool::default()), budget, settings.mesh);
+    apply_connection_pool(&mut draft, pool.unwrap_or(&ConnectionPool::default()), budget, settings);
     if localhost {
         draft.cluster.load_assignment = Some(local_endpoint(&name, localhosts(traits.ip_mode)[0], port));
     } else {

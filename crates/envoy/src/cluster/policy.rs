@@ -3,12 +3,12 @@
 use pilot_envoy_api::envoy::config::cluster::v3 as api;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::r#type::v3::Percent;
+use pilot_mesh::{LbSetting, effective_locality};
 use pilot_model::{
-    ConnectionPool, ConsistentHash, H2UpgradePolicy, HashRing, HttpPool, Keepalive, LoadBalancer, LocalityLb,
-    MeshConfig, OutlierDetection, RetryBudget, ServicePort, SimpleLb, TrafficPolicy, Warmup,
+    ConnectionPool, ConsistentHash, H2UpgradePolicy, HashRing, HttpPool, Keepalive, LoadBalancer, MeshConfig,
+    OutlierDetection, Protocol, RetryBudget, Service, ServicePort, SimpleLb, TrafficDistribution,
+    TrafficPolicy, Warmup,
 };
-
-use pilot_mesh::effective_locality;
 
 use super::Draft;
 use crate::convert::duration;
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 pub(super) fn apply(
     draft: &mut Draft,
     policy: Option<&TrafficPolicy>,
-    port: &ServicePort,
+    (service, port): (&Service, &ServicePort),
     settings: Settings<'_>,
 ) {
     let pool = policy.and_then(|p| p.connection_pool.as_ref());
@@ -26,11 +26,28 @@ pub(super) fn apply(
         draft.set_http2();
     }
     let budget = policy.and_then(|p| p.retry_budget.as_ref());
-    apply_connection_pool(draft, pool.unwrap_or(&ConnectionPool::default()), budget, settings.mesh);
+    apply_connection_pool(draft, pool.unwrap_or(&ConnectionPool::default()), budget, settings);
     if let Some(outlier) = policy.and_then(|p| p.outlier_detection.as_ref()) {
-        apply_outlier_detection(&mut draft.cluster, outlier);
+        apply_outlier_detection(&mut draft.cluster, outlier, service, settings);
     }
-    apply_load_balancer(draft, policy.and_then(|p| p.load_balancer.as_ref()), settings);
+    // A cluster that finds hosts out as they are called has nothing to choose from.
+    if !draft.is_dynamic {
+        apply_load_balancer(draft, policy.and_then(|p| p.load_balancer.as_ref()), (service, port), settings);
+    }
+}
+
+/// Are endpoints that are not ready told whatever a rule says?
+fn forces_unhealthy(service: &Service, settings: Settings<'_>) -> bool {
+    settings.options.features.force_unhealthy_endpoints
+        || service.traffic_distribution != TrafficDistribution::Any
+}
+
+/// Do clients of a service go on talking to the endpoint they began with?
+pub(super) fn is_persistent(service: &Service, settings: Settings<'_>) -> bool {
+    let features = &settings.options.features;
+    let labelled =
+        |label: &str| !label.is_empty() && service.labels.get(label).is_some_and(|v| !v.is_empty());
+    labelled(&features.persistent_session_label) || labelled(&features.persistent_session_header_label)
 }
 
 fn wants_http2(pool: Option<&ConnectionPool>, port: &ServicePort, mesh: &MeshConfig) -> bool {
@@ -50,9 +67,11 @@ pub(crate) fn apply_connection_pool(
     draft: &mut Draft,
     pool: &ConnectionPool,
     budget: Option<&RetryBudget>,
-    mesh: &MeshConfig,
+    settings: Settings<'_>,
 ) {
+    let mesh = settings.mesh;
     let mut limits = unlimited();
+    limits.track_remaining = !settings.options.features.no_remaining_metrics;
     limits.retry_budget = budget.map(retry_budget);
     let (tcp, http) = (pool.tcp.clone().unwrap_or_default(), pool.http.clone().unwrap_or_default());
     let set = |limit: &mut Option<u32>, value: u32| {
@@ -156,7 +175,12 @@ fn apply_http_limits(
     }
 }
 
-fn apply_outlier_detection(cluster: &mut api::Cluster, outlier: &OutlierDetection) {
+fn apply_outlier_detection(
+    cluster: &mut api::Cluster,
+    outlier: &OutlierDetection,
+    service: &Service,
+    settings: Settings<'_>,
+) {
     // A number switches its check on, zero switches it off; nothing leaves it to Envoy.
     let enforce = |count: Option<u32>| count.map(|count| if count > 0 { 100 } else { 0 });
     let mut out = api::OutlierDetection {
@@ -182,27 +206,38 @@ fn apply_outlier_detection(cluster: &mut api::Cluster, outlier: &OutlierDetectio
     cluster.outlier_detection = Some(out);
     if outlier.min_health_percent >= 0 {
         let common = cluster.common_lb_config.get_or_insert_default();
-        common.healthy_panic_threshold = Some(Percent { value: f64::from(outlier.min_health_percent) });
+        // A panic would send traffic to endpoints that are not ready.
+        let percent = if forces_unhealthy(service, settings) { 0 } else { outlier.min_health_percent };
+        common.healthy_panic_threshold = Some(Percent { value: f64::from(percent) });
     }
 }
 
-fn apply_load_balancer(draft: &mut Draft, lb: Option<&LoadBalancer>, settings: Settings<'_>) {
+fn apply_load_balancer(
+    draft: &mut Draft,
+    lb: Option<&LoadBalancer>,
+    (service, port): (&Service, &ServicePort),
+    settings: Settings<'_>,
+) {
     use api::cluster::LbPolicy;
+    let features = &settings.options.features;
     let original_dst = draft.is_original_dst();
     let cluster = &mut draft.cluster;
     let common = cluster.common_lb_config.get_or_insert_default();
-    if common.healthy_panic_threshold.is_none() && settings.options.features.send_unhealthy_endpoints {
+    let lists_unready = features.send_unhealthy_endpoints || forces_unhealthy(service, settings);
+    if common.healthy_panic_threshold.is_none() && lists_unready {
         // Endpoints that are not ready are listed; a panic would send them traffic.
         common.healthy_panic_threshold = Some(Percent { value: 0.0 });
     }
-    let locality = effective_locality(lb, settings.mesh);
-    if locality.is_some_and(|locality| weighs_localities(locality, cluster)) {
-        use api::cluster::common_lb_config::{LocalityConfigSpecifier, LocalityWeightedLbConfig};
-        let weighted = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
-        cluster.common_lb_config.get_or_insert_default().locality_config_specifier = Some(weighted);
-    }
+    let setting = effective_locality(lb, service, settings.mesh);
+    cluster.common_lb_config.get_or_insert_default().locality_config_specifier =
+        locality_config(setting.as_ref(), cluster.outlier_detection.as_ref(), settings);
     if original_dst {
         cluster.lb_policy = LbPolicy::ClusterProvided as i32;
+        return;
+    }
+    if features.redis_filter && port.protocol == Protocol::Redis {
+        // Keys are spread over the endpoints, and each has to stay where it is.
+        cluster.lb_policy = LbPolicy::Maglev as i32;
         return;
     }
     let warmup = lb.and_then(|lb| lb.warmup.as_ref());
@@ -232,10 +267,31 @@ fn apply_load_balancer(draft: &mut Draft, lb: Option<&LoadBalancer>, settings: S
     }
 }
 
-fn weighs_localities(locality: &LocalityLb, cluster: &api::Cluster) -> bool {
-    let ejects = cluster.outlier_detection.is_some();
-    let fails_over = !locality.failover.is_empty() || !locality.failover_priority.is_empty();
-    (ejects && fails_over) || !locality.distribute.is_empty()
+fn locality_config(
+    setting: Option<&LbSetting<'_>>,
+    ejection: Option<&api::OutlierDetection>,
+    settings: Settings<'_>,
+) -> Option<api::cluster::common_lb_config::LocalityConfigSpecifier> {
+    use api::cluster::common_lb_config::{
+        LocalityConfigSpecifier as Config, LocalityWeightedLbConfig, ZoneAwareLbConfig,
+    };
+    let weighs = match setting {
+        None => false,
+        Some(LbSetting::Locality { setting, force }) => {
+            let fails_over = !setting.failover.is_empty() || !setting.failover_priority.is_empty();
+            ((ejection.is_some() || *force) && fails_over) || !setting.distribute.is_empty()
+        }
+        Some(LbSetting::ZoneAware(setting)) => {
+            return Some(Config::ZoneAwareLbConfig(ZoneAwareLbConfig {
+                // Left alone, Envoy would do it by itself.
+                routing_enabled: (!setting.enabled.unwrap_or(true)).then_some(Percent { value: 0.0 }),
+                min_cluster_size: setting.min_cluster_size.map(u64::from),
+                ..ZoneAwareLbConfig::default()
+            }));
+        }
+    };
+    let weighs = weighs || settings.options.features.locality_weighted;
+    weighs.then_some(Config::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}))
 }
 
 fn slow_start(warmup: &Warmup) -> api::cluster::SlowStartConfig {

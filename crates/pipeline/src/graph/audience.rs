@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use pilot_base::{Labels, Name, SharedMap};
 use pilot_envoy::{
-    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PatchSet, Patches, PolicyTraits,
-    ProxyPatches, RouteTraits, Settings, TracingTraits,
+    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, NameTraits, PatchSet, Patches,
+    PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings, TracingTraits,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{GatewaySet, Layer, PeerModes};
+use pilot_mesh::{GatewaySet, Layer, PeerModes, Place, compared_labels};
 use pilot_model::{
-    Config, GatewayTopology, Interception, Locality, Number, OutboundMode, Proxy, ProxyConfig, ProxyId,
+    Caller, Config, GatewayTopology, Interception, Number, OutboundMode, Proxy, ProxyConfig, ProxyHeaders, ProxyId,
     ProxyType, Sidecar,
 };
 
@@ -28,13 +28,16 @@ pub struct Audience {
     pub scope: Layer,
     pub kind: ProxyType,
     pub namespace: Name,
-    pub locality: Locality,
+    /// Where they are.
+    pub place: Place,
     pub cluster: ClusterTraits,
     pub endpoint: EndpointTraits,
     pub listener: Arc<ListenerTraits>,
     pub http: Arc<HttpTraits>,
     pub route: Arc<RouteTraits>,
     pub fixed: FixedTraits,
+    /// What names they are told, if they answer DNS queries.
+    pub names: Option<NameTraits>,
     /// Who is let in to them.
     pub peers: PeerModes,
     pub policies: Arc<PolicyTraits>,
@@ -65,7 +68,8 @@ pub(super) struct Audiences {
     pub(super) layers: Table<Layer, Askers>,
     pub(super) cluster: Table<(Layer, ClusterTraits), Askers>,
     pub(super) endpoint: Table<(Layer, EndpointTraits), Askers>,
-    pub(super) place: Table<(Layer, (EndpointTraits, Locality)), Askers>,
+    pub(super) cluster_place: Table<(Layer, (ClusterTraits, Place)), Askers>,
+    pub(super) place: Table<(Layer, (EndpointTraits, Place)), Askers>,
     pub(super) listener: Table<(Layer, Arc<ListenerTraits>), Askers>,
     pub(super) http: Table<((Layer, Arc<ListenerTraits>), Arc<HttpTraits>), Askers>,
     pub(super) route: Table<(Layer, Arc<RouteTraits>), Askers>,
@@ -75,6 +79,8 @@ pub(super) struct Audiences {
     pub(super) http_patches: Table<((Layer, Arc<ListenerTraits>), (Arc<HttpTraits>, Arc<Patches>)), Askers>,
     pub(super) host_patches: Table<(Layer, (Arc<RouteTraits>, Arc<Patches>)), Askers>,
     pub(super) route_patches: Table<((Layer, Arc<RouteTraits>), Arc<Patches>), Askers>,
+    pub(super) names: Table<(Layer, NameTraits), Askers>,
+    pub(super) names_in_layer: Table<(Layer, NameTraits), Askers>,
     pub(super) listener_traits: Table<Arc<ListenerTraits>, Askers>,
     pub(super) policies: Table<Arc<PolicyTraits>, Askers>,
     pub(super) gateway_sets: Table<Arc<GatewaySet>, Askers>,
@@ -86,12 +92,13 @@ impl Audiences {
     pub(super) fn declare(graph: &mut Graph, inputs: Inputs, registry: Registry, choices: Choices) -> Self {
         let Choices { rules, policies, gateways, envoy_filters } = choices;
         let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
-            let proxy = reader.get(&inputs.proxies, id)?;
+            let proxy = &registry.seats.seated(reader, reader.get(&inputs.proxies, id)?);
             let settings = inputs.settings(reader)?;
             let sidecar = sidecar_of(proxy, settings, rules, reader);
             let served = served(proxy, registry, reader);
             let gateways = gateways.set_of(proxy, &served, registry, reader);
             let own = Own {
+                place: place(proxy, settings, registry.compared(reader).chain(rules.compared(reader))),
                 served,
                 peers: policies.peers(reader, &proxy.namespace).modes(&proxy.labels),
                 policies: Arc::new(policies.traits(proxy, reader)?),
@@ -117,13 +124,18 @@ impl Audiences {
             cluster: askers!("cluster askers", |a| a.in_each_layer(&a.cluster)),
             endpoint: askers!("endpoint askers", |a| a.in_each_layer(&a.endpoint)),
             place: askers!("endpoint askers by locality", |a| {
-                a.in_each_layer(&(a.endpoint.clone(), a.locality.clone()))
+                a.in_each_layer(&(a.endpoint.clone(), a.place.clone()))
+            }),
+            cluster_place: askers!("cluster askers by locality", |a| {
+                a.in_each_layer(&(a.cluster.clone(), a.place.clone()))
             }),
             listener: askers!("listener askers", |a| a.of_sidecar(&a.listener)),
             http: askers!("http listener askers", |a| {
                 a.of_sidecar(&a.listener).into_iter().map(|asker| (asker, Arc::clone(&a.http)))
             }),
             route: askers!("route askers", |a| a.of_sidecar(&a.route)),
+            names: askers!("name table askers", |a| a.names.iter().map(|t| (a.scope.clone(), t.clone()))),
+            names_in_layer: askers!("name askers", |a| a.names.iter().flat_map(|t| a.in_each_layer(t))),
             fixed: askers!("fixed cluster askers", |a| [a.fixed.clone()]),
             cluster_patches: askers!("cluster patch askers", |a| {
                 a.with(|set| &set.clusters, |patches| a.in_each_layer(&(a.cluster.clone(), patches)))
@@ -174,10 +186,21 @@ fn sidecar_of<'a>(
         .or_else(|| rules.sidecars(reader, &settings.mesh.root_namespace).find(for_all))
 }
 
+/// Where a proxy is: its locality, and those of its labels that somebody compares.
+fn place<'a>(proxy: &Proxy, settings: Settings<'_>, compared: impl Iterator<Item = &'a Name>) -> Place {
+    let mesh = settings.mesh;
+    let locality = mesh.locality.iter().flat_map(|setting| compared_labels(&setting.failover_priority));
+    let zone_aware = mesh.zone_aware.iter().flat_map(|setting| compared_labels(&setting.failover_priority));
+    let keys = compared.cloned().chain(locality).chain(zone_aware);
+    let labels = keys.filter_map(|key| proxy.labels.get(&key).cloned().map(|value| (key, value)));
+    Place { locality: proxy.locality.clone(), labels: labels.collect() }
+}
+
 fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served> {
     let mut out: Vec<Served> =
         proxy.ips.iter().flat_map(|ip| registry.served_at(reader, *ip)).cloned().collect();
-    // A workload is a member of what its own namespace or any other says it is; the same port twice is one.
+    // A workload serves what its own namespace says it does; the same port twice is one.
+    out.retain(|served| proxy.namespace.is_empty() || served.namespace == proxy.namespace);
     out.sort();
     out.dedup();
     out
@@ -185,6 +208,7 @@ fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served>
 
 /// What was found out about one workload.
 struct Own {
+    place: Place,
     served: Vec<Served>,
     peers: PeerModes,
     policies: Arc<PolicyTraits>,
@@ -192,7 +216,7 @@ struct Own {
 }
 
 fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings<'_>, own: Own) -> Audience {
-    let Own { served, peers, policies, patches } = own;
+    let Own { place, served, peers, policies, patches } = own;
     let config = proxy.config.as_ref().unwrap_or(&settings.mesh.default_config);
     let headers = &config.headers;
     let policy = sidecar.and_then(|s| s.spec.outbound_traffic_policy.as_ref());
@@ -205,9 +229,9 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         },
         kind: proxy.kind,
         namespace: proxy.namespace.clone(),
-        locality: proxy.locality.clone(),
-        cluster: ClusterTraits { kind: proxy.kind, preserve_case: headers.preserve_case },
-        endpoint: EndpointTraits { network: proxy.network.clone() },
+        place,
+        cluster: cluster_traits(proxy, headers),
+        endpoint: endpoint_traits(proxy),
         listener: Arc::new(listener_traits(proxy, outbound)),
         http: Arc::new(HttpTraits {
             headers: headers.clone(),
@@ -227,13 +251,42 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
             attempt_count: !headers.no_attempt_count,
             x_forwarded_host: headers.x_forwarded_host,
         }),
-        fixed: FixedTraits { ip_mode, preserve_case: headers.preserve_case },
+        fixed: FixedTraits { kind: proxy.kind, ip_mode, preserve_case: headers.preserve_case },
         peers,
         policies,
         gateways: None,
         patches,
+        names: proxy.dns_capture.then(|| name_traits(proxy, settings)),
         served,
     }
+}
+
+fn cluster_traits(proxy: &Proxy, headers: &ProxyHeaders) -> ClusterTraits {
+    ClusterTraits {
+        kind: proxy.kind,
+        preserve_case: headers.preserve_case,
+        ip_mode: proxy.ip_mode(),
+        certs: proxy.client_files.clone(),
+        credentials: if proxy.credential_socket { SecretServer::Beside } else { SecretServer::Usual },
+        endpoint: endpoint_traits(proxy),
+    }
+}
+
+fn name_traits(proxy: &Proxy, settings: Settings<'_>) -> NameTraits {
+    NameTraits { caller: caller(proxy, settings), network: proxy.network.clone() }
+}
+
+fn caller(proxy: &Proxy, settings: Settings<'_>) -> Caller {
+    let allocates = proxy.dns_auto_allocate || settings.options.features.ip_autoallocate;
+    Caller {
+        cluster: proxy.cluster.clone(),
+        ip_mode: proxy.ip_mode(),
+        allocated: allocates && proxy.dns_capture,
+    }
+}
+
+fn endpoint_traits(proxy: &Proxy) -> EndpointTraits {
+    EndpointTraits { kind: proxy.kind, network: Name::empty() }
 }
 
 fn listener_traits(proxy: &Proxy, outbound: OutboundMode) -> ListenerTraits {

@@ -1,8 +1,7 @@
 use pilot_base::Host;
-use pilot_envoy::{EndpointTraits, assignments};
+use pilot_envoy::{EndpointTraits, HostEndpoints, assignments};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::Layer;
-use pilot_model::Locality;
+use pilot_mesh::{Layer, Place};
 
 use super::audience::Audiences;
 use super::layered::Family;
@@ -13,7 +12,7 @@ pub(super) struct Endpoints {
     /// Of hosts that are the same from everywhere.
     pub(super) plain: Table<(Layer, EndpointTraits), pilot_xds::Layer>,
     /// Of hosts whose near endpoints are preferred.
-    pub(super) local: Table<(Layer, (EndpointTraits, Locality)), pilot_xds::Layer>,
+    pub(super) local: Table<(Layer, (EndpointTraits, Place)), pilot_xds::Layer>,
 }
 
 impl Endpoints {
@@ -61,12 +60,13 @@ fn compute(
     plans: Plans,
     layer: &Layer,
     host: &Host,
-    (traits, place): (&EndpointTraits, Option<&Locality>),
+    (traits, place): (&EndpointTraits, Option<&Place>),
     reader: &Reader<'_>,
 ) -> Option<Vec<std::sync::Arc<pilot_xds::Encoded>>> {
     let settings = plans.inputs.settings(reader)?;
     let plan = plans.get(layer, host, reader).filter(|plan| plan.by_locality == place.is_some())?;
     let service = plan.service()?;
     let endpoints = plans.registry.endpoints(reader, &(service.namespace.clone(), host.clone()));
-    Some(assignments(plan, &endpoints, place, traits, settings).into_vec())
+    let endpoints = HostEndpoints { all: &endpoints, place };
+    Some(assignments(plan, endpoints, traits, settings).into_vec())
 }

@@ -98,23 +98,28 @@ impl<T: Key> Layered<T, Arc<Encoded>> {
         graph: &mut Graph,
         name: &'static str,
     ) -> Table<(Layer, T), pilot_xds::Layer> {
+        self.collect(graph, name)
+    }
+}
+
+impl<T: Key, I: Item> Layered<T, I> {
+    /// All items of a layer for one kind of asker, by their keys.
+    pub(super) fn collect(
+        &self,
+        graph: &mut Graph,
+        name: &'static str,
+    ) -> Table<(Layer, T), SharedMap<I::Key, Option<I>>> {
         graph.group(name, |feeds| {
-            feeds.from(
-                &self.shared,
-                |(layer, _, asker): &(Layer, Host, T), items: &Vec<Arc<Encoded>>, out| {
-                    for item in items {
-                        out.emit((layer.clone(), asker.clone()), item.key(), Some(Arc::clone(item)));
-                    }
-                },
-            );
-            feeds.from(
-                &self.own,
-                |(layer, _, asker): &(Layer, Host, T), items: &Overlay<Arc<Encoded>>, out| {
-                    for (name, item) in items {
-                        out.emit((layer.clone(), asker.clone()), name.clone(), item.clone());
-                    }
-                },
-            );
+            feeds.from(&self.shared, |(layer, _, asker): &(Layer, Host, T), items: &Vec<I>, out| {
+                for item in items {
+                    out.emit((layer.clone(), asker.clone()), item.key(), Some(item.clone()));
+                }
+            });
+            feeds.from(&self.own, |(layer, _, asker): &(Layer, Host, T), items: &Overlay<I>, out| {
+                for (key, item) in items {
+                    out.emit((layer.clone(), asker.clone()), key.clone(), item.clone());
+                }
+            });
         })
     }
 }

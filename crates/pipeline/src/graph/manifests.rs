@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
-use pilot_envoy::ProxyPatches;
+use pilot_envoy::{NameTraits, ProxyPatches};
 use pilot_incr::{Graph, Table};
+use pilot_mesh::Layer;
 use pilot_model::ProxyType;
 use pilot_xds::{Encoded, Layer as Resources, Manifest, TypeUrl};
 
@@ -28,6 +29,7 @@ pub(super) struct Parts {
     pub(super) routes: Routes,
     pub(super) inbound: Table<Arc<Audience>, Inbound>,
     pub(super) gateways: Gateways,
+    pub(super) names: Table<(Layer, NameTraits), Resources>,
 }
 
 /// Stacks the layers of each type, the most general at the bottom.
@@ -37,7 +39,7 @@ pub(super) fn declare(
     parts: Parts,
     patched: Patched,
 ) -> Table<Arc<Audience>, Sent> {
-    let Parts { clusters, endpoints, listeners, routes, inbound, gateways } = parts;
+    let Parts { clusters, endpoints, listeners, routes, inbound, gateways, names } = parts;
     graph.map("manifests", &audiences.all, move |audience, reader| {
         let own = reader.get(&inbound, audience).cloned().unwrap_or_default();
         let none = ProxyPatches::default();
@@ -59,7 +61,9 @@ pub(super) fn declare(
                 TypeUrl::Endpoint,
                 reader.get(&endpoints.plain, &(layer.clone(), audience.endpoint.clone())),
             );
-            let place = (audience.endpoint.clone(), audience.locality.clone());
+            let place = (audience.cluster.clone(), audience.place.clone());
+            push(TypeUrl::Cluster, reader.get(&clusters.local, &(layer.clone(), place)));
+            let place = (audience.endpoint.clone(), audience.place.clone());
             push(TypeUrl::Endpoint, reader.get(&endpoints.local, &(layer.clone(), place)));
             if audience.kind != ProxyType::Sidecar {
                 continue;
@@ -79,6 +83,9 @@ pub(super) fn declare(
             if let Some(patches) = &outbound.routes {
                 push(TypeUrl::Route, reader.get(&patched.routes, &(asker, Arc::clone(patches))));
             }
+        }
+        if let Some(traits) = &audience.names {
+            push(TypeUrl::NameTable, reader.get(&names, &(audience.scope.clone(), traits.clone())));
         }
         push(TypeUrl::Cluster, reader.get(&clusters.fixed, &audience.fixed));
         push(TypeUrl::Cluster, Some(&own.clusters));

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{EntryPlan, expand_entry, kube_endpoints, spiffe};
+use pilot_mesh::{EntryPlan, EntrySurroundings, expand_entry, kube_endpoints, service_labels, spiffe};
 use pilot_model::{Address, ConfigId, Created, Endpoint, Kind, Service};
 
 use super::inputs::Inputs;
+use super::seats::Seats;
+use super::workloads::Workloads;
 
 /// Which object says something.
 type Origin = (Kind, ConfigId);
@@ -29,11 +31,14 @@ pub(super) struct Served {
 #[derive(Clone, Copy)]
 pub(super) struct Registry {
     services: Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
-    endpoints: Table<HostKey, SharedMap<Origin, Arc<[Endpoint]>>>,
+    endpoints: Table<HostKey, SharedMap<(Created, Origin), Arc<[Endpoint]>>>,
     accounts: Table<HostKey, Vec<Name>>,
     addresses: Table<Name, SharedMap<Host, ()>>,
     covered: Table<(Host, u16), SharedMap<(), ()>>,
     served: Table<IpAddr, SharedMap<Served, ()>>,
+    /// Labels of clients that services compare with those of their endpoints.
+    compared: Table<(), SharedMap<Name, ()>>,
+    pub(super) seats: Seats,
 }
 
 /// The endpoints of one slice.
@@ -45,10 +50,8 @@ struct SlicePlan {
 
 impl Registry {
     pub(super) fn declare(graph: &mut Graph, inputs: Inputs) -> Self {
-        let entries = graph.map("entry plans", &inputs.service_entries, move |id, reader| {
-            let options = reader.get(&inputs.options, &())?;
-            Some(expand_entry(reader.get(&inputs.service_entries, id)?, &options.cluster))
-        });
+        let entries = entry_plans(graph, inputs);
+        let seats = Seats::declare(graph, inputs, &entries);
         let slices =
             graph.map("slice plans", &inputs.slices, move |id, reader| slice_plan(id, inputs, reader));
         let services = graph.group("services by host", |feeds| {
@@ -65,12 +68,14 @@ impl Registry {
         });
         let endpoints = graph.group("endpoints by host", |feeds| {
             feeds.from(&slices, |id, plan: &SlicePlan, out| {
-                out.emit(plan.key.clone(), (Kind::EndpointSlice, id.clone()), Arc::clone(&plan.endpoints));
+                let origin = (Created::default(), (Kind::EndpointSlice, id.clone()));
+                out.emit(plan.key.clone(), origin, Arc::clone(&plan.endpoints));
             });
             feeds.from(&entries, |id, plan: &EntryPlan, out| {
+                let created = plan.services.first().map(|service| service.created).unwrap_or_default();
                 for (host, endpoints) in &plan.endpoints {
                     let key = (id.namespace.clone(), host.clone());
-                    out.emit(key, (Kind::ServiceEntry, id.clone()), Arc::clone(endpoints));
+                    out.emit(key, (created, (Kind::ServiceEntry, id.clone())), Arc::clone(endpoints));
                 }
             });
         });
@@ -118,7 +123,8 @@ impl Registry {
                 }
             });
         });
-        Self { services, endpoints, accounts, addresses, covered, served }
+        let compared = compared_labels(graph, &services);
+        Self { services, endpoints, accounts, addresses, covered, served, compared, seats }
     }
 
     /// Hosts that have a service, as keys.
@@ -141,6 +147,10 @@ impl Registry {
         reader.get(&self.accounts, key).map(Vec::as_slice).unwrap_or_default()
     }
 
+    pub(super) fn compared<'a>(&self, reader: &Reader<'a>) -> impl Iterator<Item = &'a Name> + use<'a> {
+        reader.get(&self.compared, &()).into_iter().flatten().map(|(label, ())| label)
+    }
+
     pub(super) fn hosts_at(&self, reader: &Reader<'_>, address: &Name) -> Vec<Host> {
         reader.get(&self.addresses, address).into_iter().flatten().map(|(host, ())| host.clone()).collect()
     }
@@ -152,6 +162,34 @@ impl Registry {
     pub(super) fn served_at<'a>(&self, reader: &Reader<'a>, ip: IpAddr) -> impl Iterator<Item = &'a Served> {
         reader.get(&self.served, &ip).into_iter().flatten().map(|(served, ())| served)
     }
+}
+
+fn entry_plans(graph: &mut Graph, inputs: Inputs) -> Table<ConfigId, EntryPlan> {
+    let workloads = Workloads::declare(graph, inputs);
+    graph.map("entry plans", &inputs.service_entries, move |id, reader| {
+        let options = reader.get(&inputs.options, &())?;
+        let entry = reader.get(&inputs.service_entries, id)?;
+        let namespace = ConfigId::new(Name::empty(), id.namespace.clone());
+        let around = EntrySurroundings {
+            cluster: &options.cluster,
+            namespace: reader.get(&inputs.namespaces, &namespace).map(|namespace| &namespace.annotations),
+            allocated: options.features.ip_autoallocate,
+            workloads: workloads.selected_by(reader, entry),
+        };
+        Some(expand_entry(entry, &around))
+    })
+}
+
+fn compared_labels(
+    graph: &mut Graph,
+    services: &Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
+) -> Table<(), SharedMap<Name, ()>> {
+    graph.tally("labels that services compare", |feeds| {
+        feeds.from(services, |_, services: &SharedMap<ServiceKey, Arc<Service>>, out| {
+            let labels = services.iter().flat_map(|(_, service)| service_labels(service));
+            labels.for_each(|label| out.emit((), label, ()));
+        });
+    })
 }
 
 fn service_key(service: &Service, origin: Origin, at: usize) -> ServiceKey {

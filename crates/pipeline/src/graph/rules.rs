@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{RouteRule, RuleIndex, applies_to_mesh, resolve_routes, resolve_rule};
-use pilot_model::{Config, ConfigId, Created, DestinationRule, Sidecar};
+use pilot_mesh::{RouteRule, RuleIndex, applies_to_mesh, lb_labels, resolve_routes, resolve_rule};
+use pilot_model::{Config, ConfigId, Created, DestinationRule, LoadBalancer, Sidecar};
 
 use super::inputs::Inputs;
 
@@ -21,6 +21,8 @@ pub(super) struct Rules {
     routes: Table<Host, SharedMap<RuleKey, Arc<RouteRule>>>,
     traffic: Table<Host, SharedMap<RuleKey, Arc<Rule>>>,
     sidecars: Table<Name, SharedMap<RuleKey, Arc<Config<Sidecar>>>>,
+    /// Labels of clients that rules compare with those of endpoints.
+    compared: Table<(), SharedMap<Name, ()>>,
 }
 
 impl Rules {
@@ -51,7 +53,12 @@ impl Rules {
                 out.emit(id.namespace.clone(), sidecar.order(), Arc::new(sidecar.clone()));
             });
         });
-        Self { resolved, resolved_rules, routes, traffic, sidecars }
+        let compared = graph.tally("labels that rules compare", |feeds| {
+            feeds.from(&resolved_rules, |_, rule: &Arc<Rule>, out| {
+                load_balancers(&rule.spec).flat_map(lb_labels).for_each(|label| out.emit((), label, ()));
+            });
+        });
+        Self { resolved, resolved_rules, routes, traffic, sidecars, compared }
     }
 
     /// Hosts that VirtualServices speak of, as keys.
@@ -63,6 +70,10 @@ impl Rules {
         reader.get(&self.routes, host).into_iter().flatten().map(|(_, rule)| Arc::clone(rule)).collect()
     }
 
+    pub(super) fn compared<'a>(&self, reader: &Reader<'a>) -> impl Iterator<Item = &'a Name> + use<'a> {
+        reader.get(&self.compared, &()).into_iter().flatten().map(|(label, ())| label)
+    }
+
     pub(super) fn sidecars<'a>(
         &self,
         reader: &Reader<'a>,
@@ -70,6 +81,14 @@ impl Rules {
     ) -> impl Iterator<Item = &'a Arc<Config<Sidecar>>> + use<'a> {
         reader.get(&self.sidecars, namespace).into_iter().flatten().map(|(_, sidecar)| sidecar)
     }
+}
+
+/// Every load balancer that a rule has.
+fn load_balancers(rule: &DestinationRule) -> impl Iterator<Item = &LoadBalancer> {
+    let policies = rule.policy.iter().chain(rule.subsets.iter().filter_map(|subset| subset.policy.as_ref()));
+    policies.flat_map(|policy| {
+        policy.load_balancer.iter().chain(policy.ports.iter().filter_map(|port| port.load_balancer.as_ref()))
+    })
 }
 
 /// DestinationRules as a row sees them.
