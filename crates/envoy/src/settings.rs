@@ -36,6 +36,13 @@ pub enum SecretServer {
     Beside,
 }
 
+impl SecretServer {
+    #[allow(clippy::fn_params_excessive_bools, reason = "it makes the enum of what a proxy said")]
+    pub fn of(is_beside: bool) -> Self {
+        if is_beside { Self::Beside } else { Self::Usual }
+    }
+}
+
 /// What of a proxy can shape the endpoints it is told. Where it is matters only to clusters that ask for it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointTraits {

@@ -12,6 +12,10 @@ use pilot_model::CertificateFiles;
 use crate::convert::{ads_source, seconds};
 use crate::settings::{SecretServer, Settings};
 
+/// What the certificates of authorities are called, behind the name of the secret they belong to.
+pub(crate) const CA_SUFFIX: &str = "-cacert";
+const BUILTIN: &str = "builtin://";
+const EXTERNAL: &str = "sds://";
 pub(crate) const TLS_SOCKET: &str = "envoy.transport_sockets.tls";
 
 /// Secrets that every proxy has: who it is, and whom it believes.
@@ -45,13 +49,8 @@ pub(crate) fn file_secret(name: &str, files: &CertificateFiles) -> tls::SdsSecre
     secret_of(name, if files.served_apart { "sds-files-grpc" } else { "sds-grpc" })
 }
 
-/// A secret that a server beside the proxy has.
-pub(crate) fn external_secret(name: &str) -> tls::SdsSecretConfig {
-    secret_of(name, "sds-external")
-}
-
 /// A secret that comes over the stream this came over. It may never come: what needs it must not wait for ever.
-pub(crate) fn secret_over_stream(name: &str) -> tls::SdsSecretConfig {
+fn secret_over_stream(name: &str) -> tls::SdsSecretConfig {
     let source = core::ConfigSource { initial_fetch_timeout: None, ..ads_source() };
     tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
 }
@@ -84,41 +83,37 @@ fn secret_of(name: &str, cluster: &str) -> tls::SdsSecretConfig {
     }
 }
 
-/// A secret with a name of its user's choosing, which this server, or a program beside the proxy, is asked for.
+/// The secret that a `credentialName` means, which this server, or one beside the proxy, is asked for.
 pub(crate) fn credential_secret(name: &str, server: SecretServer) -> tls::SdsSecretConfig {
-    match name {
-        "builtin://" => return sds_secret("default"),
-        "builtin://-cacert" => return sds_secret("ROOTCA"),
-        _ => (),
+    if name == BUILTIN {
+        return sds_secret(DEFAULT);
     }
-    let mut name = name;
-    if let Some(resource) = name.strip_prefix("sds://") {
-        if server == SecretServer::Beside {
-            return secret_of(name, "sds-external");
-        }
-        name = resource;
+    if name.strip_prefix(BUILTIN) == Some(CA_SUFFIX) {
+        return sds_secret(ROOT);
     }
-    let source = core::config_source::ConfigSourceSpecifier::Ads(core::AggregatedConfigSource {});
-    tls::SdsSecretConfig {
-        name: resource_name(name),
-        sds_config: Some(core::ConfigSource {
-            config_source_specifier: Some(source),
-            resource_api_version: core::ApiVersion::V3 as i32,
-            ..core::ConfigSource::default()
-        }),
+    match name.strip_prefix(EXTERNAL) {
+        // Who serves them there knows them by their whole name.
+        Some(_) if server == SecretServer::Beside => secret_of(name, "sds-external"),
+        Some(resource) => secret_over_stream(&resource_name(resource)),
+        None => secret_over_stream(&resource_name(name)),
     }
 }
 
-/// Secrets are of Kubernetes unless they say otherwise.
+/// A name that says where a secret is kept; in Kubernetes, if the user does not say.
 fn resource_name(name: &str) -> String {
-    let has_scheme = ["kubernetes://", "kubernetes-gateway://", "configmap://", "builtin://"];
-    if has_scheme.iter().any(|scheme| name.starts_with(scheme)) {
-        name.to_owned()
-    } else {
-        format!("kubernetes://{name}")
+    const PLACES: [&str; 3] = ["configmap://", "kubernetes://", "kubernetes-gateway://"];
+    const INVALID: &str = "invalid://";
+    if name.starts_with(BUILTIN) {
+        return "default".to_owned();
     }
+    if name.starts_with(INVALID) {
+        return INVALID.to_owned();
+    }
+    if PLACES.iter().any(|place| name.starts_with(place)) {
+        return name.to_owned();
+    }
+    format!("kubernetes://{name}")
 }
-
 /// What a sidecar asks of whoever calls it with mutual TLS.
 pub(crate) fn downstream_mutual(
     alpn: &[&str],
@@ -197,4 +192,18 @@ fn of_trust_domain(domain: &Name) -> matcher::StringMatcher {
     use matcher::string_matcher::MatchPattern;
     let prefix = MatchPattern::Prefix(format!("spiffe://{domain}/"));
     matcher::StringMatcher { match_pattern: Some(prefix), ignore_case: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::resource_name;
+
+    #[test]
+    fn secrets_are_looked_for_in_kubernetes_unless_said_otherwise() {
+        assert_eq!(resource_name("cert"), "kubernetes://cert");
+        assert_eq!(resource_name("kubernetes://ns/cert"), "kubernetes://ns/cert");
+        assert_eq!(resource_name("kubernetes-gateway://ns/cert"), "kubernetes-gateway://ns/cert");
+        assert_eq!(resource_name("configmap://ns/ca"), "configmap://ns/ca");
+        assert_eq!(resource_name("builtin://"), "default");
+    }
 }

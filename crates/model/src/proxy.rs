@@ -107,8 +107,6 @@ pub struct Proxy {
     /// Does it answer DNS queries of its application, and does it want addresses for services without one?
     pub dns_capture: bool,
     pub dns_auto_allocate: bool,
-    /// Is there a program beside it that serves secrets by their names?
-    pub credential_socket: bool,
     /// Its own settings, if it sent any.
     pub config: Option<ProxyConfig>,
 }
@@ -145,7 +143,6 @@ impl Proxy {
             client_files: CertificateFiles::default(),
             dns_capture: false,
             dns_auto_allocate: false,
-            credential_socket: false,
             config: None,
         }
     }

@@ -75,7 +75,6 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         client_files: meta.files("TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
         dns_capture: meta.is_true("DNS_CAPTURE"),
         dns_auto_allocate: meta.is_true("DNS_AUTO_ALLOCATE"),
-        credential_socket: meta.text("credential") == "true",
         config,
     })
 }

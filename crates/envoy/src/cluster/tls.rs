@@ -16,7 +16,7 @@ use super::Draft;
 use crate::convert::exact_matcher;
 use crate::metadata::{fields_of, text};
 use crate::settings::{ClusterTraits, Settings};
-use crate::tls_context::{TLS_SOCKET, credential_secret, file_secret, raw_buffer, sds_secret};
+use crate::tls_context::{CA_SUFFIX, TLS_SOCKET, credential_secret, file_secret, raw_buffer, sds_secret};
 
 /// What TLS needs to know about the other side, and about who connects to it.
 pub(super) struct Upstream<'a> {
@@ -161,7 +161,7 @@ fn plain(
             common.tls_certificate_sds_secret_configs = vec![secret(&rule.credential_name)];
         }
         if !rule.insecure_skip_verify {
-            let roots = secret(&format!("{}-cacert", rule.credential_name));
+            let roots = secret(&format!("{}{CA_SUFFIX}", rule.credential_name));
             common.validation_context_type = Some(combined(names, roots, ""));
         }
     } else {

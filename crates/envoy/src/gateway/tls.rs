@@ -8,18 +8,15 @@ use pilot_model::{GatewayServer, Protocol, ServerTls, ServerTlsMode, ServerTlsVe
 use tls::common_tls_context::{CombinedCertificateValidationContext, ValidationContextType};
 
 use crate::convert::exact_matcher;
-use crate::settings::{ListenerTraits, Settings};
+use crate::settings::{ListenerTraits, SecretServer, Settings};
 use crate::tls_context::{
-    DEFAULT, ROOT, TLS_SOCKET, external_secret, file_secret, identity, roots, sds_secret, secret_over_stream,
+    CA_SUFFIX, DEFAULT, ROOT, TLS_SOCKET, credential_secret, file_secret, identity, roots, sds_secret,
 };
 
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
 /// Sidecars tell each other who they are even if they do not speak HTTP.
 const MESH_TCP_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
 /// The secret with the authority for clients is called like that of the server, with this behind it.
-const CA_SUFFIX: &str = "-cacert";
-const BUILTIN: &str = "builtin://";
-const EXTERNAL: &str = "sds://";
 
 pub(super) struct ServerSide<'a> {
     pub(super) server: &'a GatewayServer,
@@ -117,18 +114,7 @@ impl ServerSide<'_> {
 
     /// The secret that a `credentialName` means.
     fn credential(&self, name: &str) -> tls::SdsSecretConfig {
-        if name == BUILTIN {
-            return sds_secret(DEFAULT);
-        }
-        if name.strip_prefix(BUILTIN) == Some(CA_SUFFIX) {
-            return sds_secret(ROOT);
-        }
-        match name.strip_prefix(EXTERNAL) {
-            // Who serves them there knows them by their whole name.
-            Some(_) if self.traits.external_secrets => external_secret(name),
-            Some(resource) => secret_over_stream(&resource_name(resource)),
-            None => secret_over_stream(&resource_name(name)),
-        }
+        credential_secret(name, SecretServer::of(self.traits.external_secrets))
     }
 
     /// With the list of certificates that are no longer good, which can only be a file.
@@ -189,22 +175,6 @@ fn combined(
     })
 }
 
-/// A name that says where a secret is kept; in Kubernetes, if the user does not say.
-fn resource_name(name: &str) -> String {
-    const PLACES: [&str; 3] = ["configmap://", "kubernetes://", "kubernetes-gateway://"];
-    const INVALID: &str = "invalid://";
-    if name.starts_with(BUILTIN) {
-        return "default".to_owned();
-    }
-    if name.starts_with(INVALID) {
-        return INVALID.to_owned();
-    }
-    if PLACES.iter().any(|place| name.starts_with(place)) {
-        return name.to_owned();
-    }
-    format!("kubernetes://{name}")
-}
-
 fn version(version: ServerTlsVersion) -> i32 {
     use tls::tls_parameters::TlsProtocol;
     let version = match version {
@@ -218,18 +188,4 @@ fn version(version: ServerTlsVersion) -> i32 {
 
 fn texts(names: &[Name]) -> Vec<String> {
     names.iter().map(Name::to_string).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::resource_name;
-
-    #[test]
-    fn secrets_are_looked_for_in_kubernetes_unless_said_otherwise() {
-        assert_eq!(resource_name("cert"), "kubernetes://cert");
-        assert_eq!(resource_name("kubernetes://ns/cert"), "kubernetes://ns/cert");
-        assert_eq!(resource_name("kubernetes-gateway://ns/cert"), "kubernetes-gateway://ns/cert");
-        assert_eq!(resource_name("configmap://ns/ca"), "configmap://ns/ca");
-        assert_eq!(resource_name("builtin://"), "default");
-    }
 }

@@ -10,8 +10,8 @@ use pilot_envoy::{
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{GatewaySet, Layer, PeerModes, Place, compared_labels};
 use pilot_model::{
-    Caller, Config, GatewayTopology, Interception, Number, OutboundMode, Proxy, ProxyConfig, ProxyHeaders, ProxyId,
-    ProxyType, Sidecar,
+    Caller, Config, GatewayTopology, Interception, Number, OutboundMode, Proxy, ProxyConfig, ProxyHeaders,
+    ProxyId, ProxyType, Sidecar,
 };
 
 use super::envoy_filters::EnvoyFilters;
@@ -267,7 +267,7 @@ fn cluster_traits(proxy: &Proxy, headers: &ProxyHeaders) -> ClusterTraits {
         preserve_case: headers.preserve_case,
         ip_mode: proxy.ip_mode(),
         certs: proxy.client_files.clone(),
-        credentials: if proxy.credential_socket { SecretServer::Beside } else { SecretServer::Usual },
+        credentials: SecretServer::of(proxy.external_secrets),
         endpoint: endpoint_traits(proxy),
     }
 }
