@@ -16,8 +16,6 @@ use crate::tls_context::{
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
 /// Sidecars tell each other who they are even if they do not speak HTTP.
 const MESH_TCP_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
-/// The secret with the authority for clients is called like that of the server, with this behind it.
-
 pub(super) struct ServerSide<'a> {
     pub(super) server: &'a GatewayServer,
     pub(super) tls: &'a ServerTls,

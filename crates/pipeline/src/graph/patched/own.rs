@@ -68,9 +68,8 @@ impl Build<'_, '_> {
         let served = self.reader.get(&self.parts.inbound, self.audience).map(|own| &own.clusters);
         let place = (self.audience.cluster.clone(), self.audience.place.clone());
         let local = self.audience.scope.stack().into_iter();
-        let local = local.filter_map(|layer| {
-            self.reader.get(&self.parts.clusters.local, &(layer, place.clone()))
-        });
+        let local =
+            local.filter_map(|layer| self.reader.get(&self.parts.clusters.local, &(layer, place.clone())));
         let hosts = self.hosts_by_cluster();
         for (name, cluster) in local.chain(fixed).chain(served).flatten() {
             let is_inbound = name.starts_with("inbound|") || name.as_str() == "InboundPassthroughCluster";
