@@ -97,7 +97,11 @@ pub fn evaluate(snapshot: &Snapshot, call: &Call) -> Result<Vec<Branch>, String>
         listener::Terminal::Http(_) if inner.tls.is_some() => Ok(certain(Answer::Refused)),
         listener::Terminal::Http(manager) => {
             let Some(http) = &call.http else { return Ok(certain(Answer::Refused)) };
-            answer::http(snapshot, &manager, http, call.to)
+            let secure = answer::must_be_secure(snapshot, &manager, http)?.filter(|_| call.tls.is_none());
+            match secure {
+                Some(elsewhere) => Ok(certain(elsewhere)),
+                None => answer::http(snapshot, &manager, http, call.to),
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use pilot_envoy_api::envoy::config::route::v3::route::Action;
 use pilot_envoy_api::envoy::config::route::v3::route_action::hash_policy::PolicySpecifier;
 use pilot_envoy_api::envoy::config::route::v3::route_action::{ClusterSpecifier, HostRewriteSpecifier};
 use pilot_envoy_api::envoy::config::route::v3::route_match::PathSpecifier;
+use pilot_envoy_api::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use pilot_envoy_api::envoy::config::route::v3::weighted_cluster::ClusterWeight;
 use pilot_envoy_api::envoy::config::route::v3::{
     RedirectAction, RetryPolicy, Route, RouteAction, VirtualHost,
@@ -60,6 +61,18 @@ pub(super) fn http(
         other => return Err(format!("route {} does something unknown: {other:?}", route.name)),
     };
     Ok(with_faults(route, &answers))
+}
+
+/// Where a host sends clients that come without TLS, if it insists on it.
+pub(super) fn must_be_secure(
+    snapshot: &Snapshot,
+    manager: &HttpConnectionManager,
+    call: &HttpCall,
+) -> Result<Option<Answer>, String> {
+    let host = route::table(snapshot, manager)?.and_then(|table| route::virtual_host(table, &call.authority));
+    let insists = host.is_some_and(|host| host.require_tls() == TlsRequirementType::All);
+    let location = || ("location".to_owned(), format!("https://{}{}", call.authority, call.path));
+    Ok(insists.then(|| Answer::Direct { status: 301, headers: vec![location()], body: String::new() }))
 }
 
 #[derive(Clone, Copy)]

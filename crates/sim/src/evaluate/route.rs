@@ -33,7 +33,7 @@ pub(super) fn find<'a>(
 
 /// Exact names count more than suffixes, those more than prefixes, those more than everything; longer ones more than
 /// shorter ones.
-fn virtual_host<'a>(table: &'a RouteConfiguration, authority: &str) -> Option<&'a VirtualHost> {
+pub(super) fn virtual_host<'a>(table: &'a RouteConfiguration, authority: &str) -> Option<&'a VirtualHost> {
     let mut name = authority.to_lowercase();
     if table.ignore_port_in_host_matching
         && let Some((host, port)) = name.rsplit_once(':')

@@ -21,7 +21,7 @@ use crate::graph::rules::Rules;
 type Binding = (Name, ConfigId);
 /// In which order rules add to a host: by server, then by who sees them, then by age. What a server itself says about a
 /// host comes behind its rules.
-type SourceKey = (usize, u8, Created, Name, Name);
+type SourceKey = (usize, u8, Created, Name, Name, usize);
 const SERVER_ITSELF: u8 = u8::MAX;
 
 /// What a rule means for one table.
@@ -29,6 +29,8 @@ const SERVER_ITSELF: u8 = u8::MAX;
 struct Bound {
     rank: u8,
     created: Created,
+    /// A rule that names a Gateway twice adds its routes twice.
+    times: usize,
     hosts: Vec<(usize, RoutedHost)>,
     routes: GatewayRoutes,
 }
@@ -131,7 +133,8 @@ fn declare_bound(
         let rule = reader.get(&rules.resolved, id)?;
         let servers = reader.get(&routers, asker)?.routes.get(table)?;
         let servers = servers.iter().enumerate().filter(|(_, server)| server.gateway == *gateway);
-        bound(rule, servers, asker, plans, reader)
+        let times = rule.spec.gateways.iter().filter(|name| *name == gateway).count();
+        Some(Bound { times, ..bound(rule, servers, asker, plans, reader)? })
     })
 }
 
@@ -162,7 +165,7 @@ fn bound<'s>(
         }
         hosts.extend(common.into_iter().map(|host| (index, routed(&host, server))));
     }
-    Some(Bound { rank, created: rule.created, hosts, routes: routes? })
+    Some(Bound { rank, created: rule.created, times: 1, hosts, routes: routes? })
 }
 
 fn routed(host: &Host, server: &MergedServer) -> RoutedHost {
@@ -182,8 +185,11 @@ fn declare_sources(
     let sources: Table<(RouteKey, Host), SharedMap<SourceKey, Source>> =
         graph.group("gateway host sources", |feeds| {
             feeds.from(&bound, |(gateway, id, table), bound: &Bound, out| {
-                for (index, host) in &bound.hosts {
-                    let key = (*index, bound.rank, bound.created, id.name.clone(), id.namespace.clone());
+                let every =
+                    bound.hosts.iter().flat_map(|host| (0..bound.times).map(move |time| (host, time)));
+                for ((index, host), time) in every {
+                    let name = (id.name.clone(), id.namespace.clone());
+                    let key = (*index, bound.rank, bound.created, name.0, name.1, time);
                     let rule = Some((gateway.clone(), id.clone()));
                     let source = Source { port: host.port, redirect: host.redirect, rule };
                     out.emit((table.clone(), host.host.clone()), key, source);
@@ -196,7 +202,7 @@ fn declare_sources(
                         for host in &server.hosts {
                             let host = Host::new(&host.text().to_ascii_lowercase());
                             let key =
-                                (index, SERVER_ITSELF, Created::default(), Name::empty(), Name::empty());
+                                (index, SERVER_ITSELF, Created::default(), Name::empty(), Name::empty(), 0);
                             let source = Source { port: server.server.port, redirect: true, rule: None };
                             out.emit(((asker.clone(), name.clone()), host), key, source);
                         }
