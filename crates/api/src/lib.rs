@@ -13,6 +13,8 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/mod.rs"));
 }
 
+/// `istio.extensions.v1alpha1`: code that proxies run. Every served version has the same messages.
+pub use generated::istio::extensions::v1alpha1 as extensions;
 /// `istio.mesh.v1alpha1`: settings of the mesh and of its proxies.
 pub use generated::istio::mesh::v1alpha1 as mesh;
 /// `istio.networking.v1alpha3`: the traffic rules. Every served version has the same messages.
@@ -21,5 +23,7 @@ pub use generated::istio::networking::v1alpha3 as networking;
 pub use generated::istio::networking::v1beta1 as proxy_config;
 /// `istio.security.v1beta1`: who may call whom, and how he shows who he is.
 pub use generated::istio::security::v1beta1 as security;
+/// `istio.telemetry.v1alpha1`: what is measured, logged and traced. Every served version has the same messages.
+pub use generated::istio::telemetry::v1alpha1 as telemetry;
 /// `istio.type.v1beta1`: selectors.
 pub use generated::istio::r#type::v1beta1 as selector;

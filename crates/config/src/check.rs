@@ -1,5 +1,6 @@
 pub(crate) mod host;
 pub(crate) mod jwks;
+mod host;
 mod policy_target;
 mod text;
 

@@ -1,6 +1,7 @@
 //! The kinds, one file each.
 
 pub(crate) mod authorization_policy;
+mod cel;
 pub(crate) mod destination_rule;
 pub(crate) mod envoy_filter;
 pub(crate) mod gateway;

@@ -81,8 +81,12 @@ pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, Worklo
 pub use sidecar::{
     EgressHost, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Sidecar,
 };
-pub use telemetry::Telemetry;
-pub use traffic_extension::TrafficExtension;
+pub use telemetry::{
+    AccessLogging, IstioMetric, MetricMatch, Metrics, MetricsOverride, Telemetry, Tracing, WorkloadMode,
+};
+pub use traffic_extension::{
+    ExtensionCode, ExtensionPhase, FailStrategy, PullPolicy, TrafficExtension, TrafficSelector, Wasm, WasmUrl,
+};
 pub use virtual_service::{
     Abort, AbortError, Body, Cors, Delay, Delegate, Destination, DirectResponse, Fault, HeaderOps, Headers,
     HttpMatch, HttpRoute, L4Destination, L4Match, Mirror, Percent, Redirect, RedirectPort, Retries, Rewrite,

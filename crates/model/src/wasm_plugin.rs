@@ -1,3 +1,5 @@
-/// Code that proxies run on requests.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct WasmPlugin {}
+use crate::TrafficExtension;
+
+/// Code that proxies run on requests: the older form of a `TrafficExtension`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WasmPlugin(pub TrafficExtension);
