@@ -1,6 +1,5 @@
 pub(crate) mod host;
 pub(crate) mod jwks;
-mod host;
 mod policy_target;
 mod text;
 

@@ -6,79 +6,67 @@ use pilot_model::{Features, JwksFetch};
 
 pub(crate) fn features(env: &Env) -> Features {
     let default = Features::default();
+    let flag = |name: &str, default: bool| env.flag(name).unwrap_or(default);
     let text = |name: &str, default: Name| env.get(name).map_or(default, Name::new);
     Features {
-        alpn_filter: env.flag("PILOT_ENABLE_ALPN_FILTER").unwrap_or(default.alpn_filter),
-        metadata_exchange: env.flag("PILOT_ENABLE_METADATA_EXCHANGE").unwrap_or(default.metadata_exchange),
-        disable_metadata_exchange_alpn: env
-            .flag("PILOT_DISABLE_MX_ALPN")
-            .unwrap_or(default.disable_metadata_exchange_alpn),
-        http10: env.flag("PILOT_HTTP10").unwrap_or(default.http10),
-        telemetry_label: env.flag("PILOT_ENABLE_TELEMETRY_LABEL").unwrap_or(default.telemetry_label),
-        endpoint_telemetry_label: env
-            .flag("PILOT_ENDPOINT_TELEMETRY_LABEL")
-            .unwrap_or(default.endpoint_telemetry_label),
+        alpn_filter: flag("PILOT_ENABLE_ALPN_FILTER", default.alpn_filter),
+        metadata_exchange: flag("PILOT_ENABLE_METADATA_EXCHANGE", default.metadata_exchange),
+        disable_metadata_exchange_alpn: flag("PILOT_DISABLE_MX_ALPN", default.disable_metadata_exchange_alpn),
+        http10: flag("PILOT_HTTP10", default.http10),
+        telemetry_label: flag("PILOT_ENABLE_TELEMETRY_LABEL", default.telemetry_label),
+        endpoint_telemetry_label: flag("PILOT_ENDPOINT_TELEMETRY_LABEL", default.endpoint_telemetry_label),
         trace_sampling: env.number("PILOT_TRACE_SAMPLING").unwrap_or(default.trace_sampling),
-        use_remote_address: env
-            .flag("PILOT_SIDECAR_USE_REMOTE_ADDRESS")
-            .unwrap_or(default.use_remote_address),
-        skip_validate_trust_domain: env
-            .flag("PILOT_SKIP_VALIDATE_TRUST_DOMAIN")
-            .unwrap_or(default.skip_validate_trust_domain),
+        use_remote_address: flag("PILOT_SIDECAR_USE_REMOTE_ADDRESS", default.use_remote_address),
+        skip_validate_trust_domain: flag(
+            "PILOT_SKIP_VALIDATE_TRUST_DOMAIN",
+            default.skip_validate_trust_domain,
+        ),
         jwks_fetch: JwksFetch::parse(env.get("PILOT_JWT_ENABLE_REMOTE_JWKS").unwrap_or_default()),
-        many_authz_providers: env
-            .flag("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS")
-            .unwrap_or(default.many_authz_providers),
-        gateways_are_selected: env
-            .flag("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY")
-            .unwrap_or(default.gateways_are_selected),
-        send_unhealthy_endpoints: env
-            .flag("PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS")
-            .unwrap_or(default.send_unhealthy_endpoints),
-        dual_stack: env.flag("ISTIO_DUAL_STACK").unwrap_or(default.dual_stack),
-        ip_autoallocate: env.flag("PILOT_ENABLE_IP_AUTOALLOCATE").unwrap_or(default.ip_autoallocate),
+        many_authz_providers: flag(
+            "PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS",
+            default.many_authz_providers,
+        ),
+        gateways_are_selected: flag(
+            "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY",
+            default.gateways_are_selected,
+        ),
+        persistent_sessions: flag("PILOT_ENABLE_PERSISTENT_SESSION_FILTER", default.persistent_sessions),
+        send_unhealthy_endpoints: flag(
+            "PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS",
+            default.send_unhealthy_endpoints,
+        ),
+        dual_stack: flag("ISTIO_DUAL_STACK", default.dual_stack),
+        ip_autoallocate: flag("PILOT_ENABLE_IP_AUTOALLOCATE", default.ip_autoallocate),
         dns_max_queries: env.number("PILOT_DNS_CARES_UDP_MAX_QUERIES").unwrap_or(default.dns_max_queries),
         dns_jitter: env.span("PILOT_DNS_JITTER_DURATION").unwrap_or(default.dns_jitter),
-        locality_weighted: env
-            .flag("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG")
-            .unwrap_or(default.locality_weighted),
-        no_remaining_metrics: env
-            .flag("DISABLE_TRACK_REMAINING_CB_METRICS")
-            .unwrap_or(default.no_remaining_metrics),
-        force_unhealthy_endpoints: env
-            .flag("PILOT_SEND_UNHEALTHY_ENDPOINTS")
-            .unwrap_or(default.force_unhealthy_endpoints),
-        eds_for_headless: env
-            .flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES")
-            .unwrap_or(default.eds_for_headless),
+        locality_weighted: flag("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG", default.locality_weighted),
+        no_remaining_metrics: flag("DISABLE_TRACK_REMAINING_CB_METRICS", default.no_remaining_metrics),
+        force_unhealthy_endpoints: flag("PILOT_SEND_UNHEALTHY_ENDPOINTS", default.force_unhealthy_endpoints),
+        eds_for_headless: flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", default.eds_for_headless),
         persistent_session_label: text("PILOT_PERSISTENT_SESSION_LABEL", default.persistent_session_label),
         persistent_session_header_label: text(
             "PILOT_PERSISTENT_SESSION_HEADER_LABEL",
             default.persistent_session_header_label,
         ),
         draining_label: text("PILOT_DRAINING_LABEL", default.draining_label),
-        canonical_external_services: env
-            .flag("LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES")
-            .unwrap_or(default.canonical_external_services),
-        prefer_rule_tls: env
-            .flag("PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES")
-            .unwrap_or(default.prefer_rule_tls),
-        enhanced_rule_merge: env
-            .flag("ENABLE_ENHANCED_DESTINATIONRULE_MERGE")
-            .unwrap_or(default.enhanced_rule_merge),
-        redis_filter: env.flag("PILOT_ENABLE_REDIS_FILTER").unwrap_or(default.redis_filter),
-        continue_headers: env.flag("ENABLE_100_CONTINUE_HEADERS").unwrap_or(default.continue_headers),
-        absolute_fqdn: env.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN").unwrap_or(default.absolute_fqdn),
+        canonical_external_services: flag(
+            "LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES",
+            default.canonical_external_services,
+        ),
+        prefer_rule_tls: flag("PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES", default.prefer_rule_tls),
+        enhanced_rule_merge: flag("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", default.enhanced_rule_merge),
+        redis_filter: flag("PILOT_ENABLE_REDIS_FILTER", default.redis_filter),
+        continue_headers: flag("ENABLE_100_CONTINUE_HEADERS", default.continue_headers),
+        absolute_fqdn: flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", default.absolute_fqdn),
         max_connections_per_event: env
             .number("MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP")
             .unwrap_or(default.max_connections_per_event),
-        scope_gateway_to_namespace: env
-            .flag("PILOT_SCOPE_GATEWAY_TO_NAMESPACE")
-            .unwrap_or(default.scope_gateway_to_namespace),
-        route_collapse: env
-            .flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION")
-            .unwrap_or(default.route_collapse),
-        quic_listeners: env.flag("PILOT_ENABLE_QUIC_LISTENERS").unwrap_or(default.quic_listeners),
+        scope_gateway_to_namespace: flag(
+            "PILOT_SCOPE_GATEWAY_TO_NAMESPACE",
+            default.scope_gateway_to_namespace,
+        ),
+        route_collapse: flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", default.route_collapse),
+        quic_listeners: flag("PILOT_ENABLE_QUIC_LISTENERS", default.quic_listeners),
         transport_connect_timeout: env
             .span("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT")
             .unwrap_or(default.transport_connect_timeout),

@@ -16,7 +16,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/mod.rs"));
 }
 
-pub use generated::{envoy, google, istio, stats, udpa, xds};
+pub use generated::{envoy, google, istio, opentelemetry, stats, udpa, xds};
 
 /// The encoded `FileDescriptorSet` of all messages of Envoy's that configuration can be made of.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,5 +1,7 @@
 //! What reads requests from a connection.
 
+mod connection_settings;
+
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as listener;
 use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
@@ -14,8 +16,8 @@ use crate::convert::{ads_source, duration, seconds};
 use crate::http_filter::{ChainContext, Direction, http_filters};
 use crate::network_filter::filter;
 use crate::security::SecurityFilters;
-use crate::settings::{HttpTraits, Settings};
-use crate::tracing::tracing;
+use crate::settings::{HttpTraits, Settings, TracingTraits};
+use crate::tracing::{tracing, uses_request_id};
 
 /// Where the routes come from.
 pub(crate) enum Routes {
@@ -28,6 +30,8 @@ pub(crate) struct Manager<'a> {
     pub(crate) direction: Direction,
     pub(crate) stat_prefix: String,
     pub(crate) routes: Routes,
+    /// Of the application, or of the listener in front of somebody else's.
+    pub(crate) port: u16,
     /// What the port was declared to speak.
     pub(crate) protocol: Protocol,
     pub(crate) idle_timeout: Option<Span>,
@@ -45,7 +49,7 @@ impl Manager<'_> {
         let mut manager = api::HttpConnectionManager {
             codec_type: CodecType::Auto as i32,
             stat_prefix: self.stat_prefix,
-            access_log: access_log::of_traffic(settings),
+            access_log: access_log::of_requests(settings),
             append_x_forwarded_port: headers.x_forwarded_port,
             use_remote_address: Some(match self.direction {
                 Direction::Inbound => false,
@@ -56,13 +60,14 @@ impl Manager<'_> {
             stream_idle_timeout: Some(seconds(0)),
             http_filters: http_filters(ChainContext {
                 direction: self.direction,
+                port: self.port,
                 protocol: self.protocol,
-                headers,
+                traits: self.traits,
                 security: self.security,
                 settings,
             }),
             tracing: tracing(&self.traits.tracing, settings),
-            request_id_extension: Some(request_id()),
+            request_id_extension: Some(request_id(&self.traits.tracing)),
             proxy_100_continue: features.continue_headers,
             generate_request_id: headers.no_request_id.then_some(false),
             route_specifier: Some(match self.routes {
@@ -87,6 +92,9 @@ impl Manager<'_> {
         set_http1(&mut manager, self.traits, settings);
         set_server(&mut manager, &headers.server, self.direction);
         set_paths(&mut manager, settings.mesh.path_normalization);
+        if let Some(connections) = &self.traits.connections {
+            connection_settings::apply(&mut manager, connections);
+        }
         match self.direction {
             Direction::Inbound => set_client_certificate(&mut manager, self.traits),
             Direction::Outbound => (),
@@ -177,10 +185,10 @@ fn set_topology(manager: &mut api::HttpConnectionManager, topology: GatewayTopol
     }
 }
 
-/// The id by which a request is known to all who touch it also decides whether it is traced.
-fn request_id() -> api::RequestIdExtension {
+/// The id by which a request is known to all who touch it may also decide whether it is traced.
+fn request_id(traits: &TracingTraits) -> api::RequestIdExtension {
     let config = UuidRequestIdConfig {
-        use_request_id_for_trace_sampling: Some(true),
+        use_request_id_for_trace_sampling: Some(uses_request_id(traits)),
         ..UuidRequestIdConfig::default()
     };
     api::RequestIdExtension { typed_config: Some(to_any(&config)) }

@@ -2,6 +2,7 @@
 
 mod alpn;
 pub(crate) mod cors;
+mod extension;
 pub(crate) mod fault;
 mod grpc_stats;
 pub(crate) mod jwt_authn;
@@ -11,19 +12,21 @@ use pilot_envoy_api::envoy::extensions::filters::http::cors::v3::Cors;
 use pilot_envoy_api::envoy::extensions::filters::http::fault::v3::HttpFault;
 use pilot_envoy_api::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
 use pilot_envoy_api::envoy::extensions::filters::http::router::v3::Router;
+use pilot_envoy_api::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter as Api, http_filter::ConfigType,
 };
 use pilot_envoy_api::to_any;
-use pilot_model::{Protocol, ProxyHeaders};
+use pilot_model::{ExtensionPhase, Protocol};
 use prost_types::Any;
 
-use crate::network_filter::{default_metrics, stats_config};
+use crate::network_filter::{STATS, stats_config};
 use crate::security::{SecurityFilters, Step};
-use crate::settings::Settings;
+use crate::settings::{HttpTraits, Settings};
 
 pub(crate) const FAULT: &str = "envoy.filters.http.fault";
 pub(crate) const CORS: &str = "envoy.filters.http.cors";
+const STATEFUL_SESSION: &str = "envoy.filters.http.stateful_session";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
@@ -33,13 +36,15 @@ pub(crate) enum Direction {
     Gateway,
 }
 
-/// Every filter, declared in the order of the chain. EnvoyFilters that insert before or after one rely on it.
+/// Every filter. EnvoyFilters that insert before or after one rely on their order in [`CHAIN`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum HttpFilter {
     /// First, so that what later filters refuse is counted for the right peer.
     MetadataExchange,
     /// Policies, in the order in which they are asked.
     Security(Step),
+    /// The user's code, before the policies its phase names; what has no phase comes last.
+    Extensions(ExtensionPhase),
     /// Only where a port says that browsers speak gRPC there.
     GrpcWeb,
     GrpcStats,
@@ -50,21 +55,29 @@ enum HttpFilter {
     /// Does nothing until a route says so.
     Cors,
     Stats,
+    /// Does nothing until a route says so.
+    StatefulSession,
     /// Sends the request on; nothing can come after it.
     Router,
 }
 
-const CHAIN: [HttpFilter; 11] = [
+/// In the order of the declaration, but for the user's code, which stands before what its phase names.
+const CHAIN: [HttpFilter; 16] = [
     HttpFilter::MetadataExchange,
     HttpFilter::Security(Step::Custom),
+    HttpFilter::Extensions(ExtensionPhase::Authn),
     HttpFilter::Security(Step::Jwt),
+    HttpFilter::Extensions(ExtensionPhase::Authz),
     HttpFilter::Security(Step::Local),
+    HttpFilter::Extensions(ExtensionPhase::Stats),
+    HttpFilter::Extensions(ExtensionPhase::Unspecified),
     HttpFilter::GrpcWeb,
     HttpFilter::GrpcStats,
     HttpFilter::Alpn,
     HttpFilter::Fault,
     HttpFilter::Cors,
     HttpFilter::Stats,
+    HttpFilter::StatefulSession,
     HttpFilter::Router,
 ];
 
@@ -72,9 +85,11 @@ const CHAIN: [HttpFilter; 11] = [
 #[derive(Clone, Copy)]
 pub(crate) struct ChainContext<'a> {
     pub(crate) direction: Direction,
+    /// Of the application, or of the listener in front of somebody else's.
+    pub(crate) port: u16,
     /// What the port was declared to speak.
     pub(crate) protocol: Protocol,
-    pub(crate) headers: &'a ProxyHeaders,
+    pub(crate) traits: &'a HttpTraits,
     /// Policies of the workload, on the way to it or at a gateway.
     pub(crate) security: Option<&'a SecurityFilters>,
     pub(crate) settings: Settings<'a>,
@@ -86,13 +101,17 @@ pub(crate) fn http_filters(chain: ChainContext<'_>) -> Vec<Api> {
 
 impl HttpFilter {
     fn build(self, chain: ChainContext<'_>) -> Vec<Api> {
-        let ChainContext { direction, protocol, headers, security, settings } = chain;
-        let features = &settings.options.features;
+        let ChainContext { direction, port, protocol, traits, security, settings } = chain;
+        let (features, headers) = (&settings.options.features, &traits.headers);
         let one = match self {
             Self::MetadataExchange => {
                 features.metadata_exchange.then(|| metadata_exchange::filter(direction, headers))
             }
             Self::Security(step) => return security.map(|policies| policies.http(step)).unwrap_or_default(),
+            Self::Extensions(phase) => {
+                let here = traits.extensions.iter().filter(|e| e.phase == phase && e.applies_at(port));
+                return here.map(extension::filter).collect();
+            }
             Self::GrpcWeb => (protocol == Protocol::GrpcWeb)
                 .then(|| http_filter("envoy.filters.http.grpc_web", to_any(&GrpcWeb {}))),
             Self::GrpcStats => Some(grpc_stats::filter()),
@@ -100,8 +119,11 @@ impl HttpFilter {
             Self::Fault => Some(http_filter(FAULT, to_any(&HttpFault::default()))),
             Self::Cors => Some(http_filter(CORS, to_any(&Cors {}))),
             Self::Stats => {
-                default_metrics(settings).then(|| http_filter("istio.stats", stats_config(direction)))
+                let plans = settings.chain.stats.iter();
+                return plans.map(|plan| http_filter(STATS, stats_config(plan, direction))).collect();
             }
+            Self::StatefulSession => (features.persistent_sessions && direction != Direction::Inbound)
+                .then(|| http_filter(STATEFUL_SESSION, to_any(&StatefulSession::default()))),
             Self::Router => {
                 let suppress_envoy_headers = headers.no_envoy_debug_headers;
                 let config = Router { suppress_envoy_headers, ..Router::default() };
@@ -118,10 +140,14 @@ pub(crate) fn http_filter(name: &str, config: Any) -> Api {
 
 #[cfg(test)]
 mod tests {
-    use super::CHAIN;
+    use super::{CHAIN, HttpFilter};
 
     #[test]
-    fn the_chain_is_in_the_order_of_the_declaration() {
-        assert!(CHAIN.is_sorted());
+    fn every_filter_stands_once_and_what_sends_requests_on_stands_last() {
+        let mut once = CHAIN.to_vec();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), CHAIN.len());
+        assert_eq!(CHAIN.last(), Some(&HttpFilter::Router));
     }
 }

@@ -9,6 +9,7 @@ mod cluster;
 mod convert;
 mod endpoint_group;
 mod ext_authz;
+mod extension_config;
 mod gateway;
 mod http_connection_manager;
 mod http_filter;
@@ -17,6 +18,7 @@ mod metadata;
 mod name_table;
 mod network_filter;
 mod patch;
+mod provider;
 mod rbac;
 mod route;
 mod route_table;
@@ -28,6 +30,7 @@ mod virtual_host;
 
 pub use cluster::{HostClusters, fixed_clusters, inbound_clusters, needs_endpoints, outbound_clusters};
 pub use endpoint_group::{HostEndpoints, assignments};
+pub use extension_config::wasm_extension;
 pub use gateway::{
     AutoChain, AutoPassthrough, GatewayListener, GatewayRoutes, GatewayRules, GatewayVirtualHost,
     LeftOutChain, RoutedHost, auto_chains, gateway_listener, gateway_places, gateway_routes, gateway_table,
@@ -45,7 +48,7 @@ pub use patch::{
 pub use route_table::route_table;
 pub use security::{SecurityFilters, SecurityPolicies, security_filters};
 pub use settings::{
-    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PolicyTraits, RouteTraits,
-    SecretServer, Settings, TracingTraits,
+    ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PolicyTraits,
+    RouteTraits, SecretServer, Settings, TracingTraits,
 };
 pub use virtual_host::{Neighbours, VirtualHost, virtual_hosts};

@@ -6,17 +6,29 @@ use pilot_envoy_api::envoy::config::listener::v3 as listener;
 use pilot_envoy_api::envoy::extensions::filters::network::tcp_proxy::v3 as tcp;
 use pilot_envoy_api::udpa::r#type::v1::TypedStruct;
 use pilot_envoy_api::{stats, to_any};
-use pilot_model::{Span, Tunnel};
+use pilot_mesh::{ExtensionUse, MetricPlan, StatsPlan};
+use pilot_model::{ExtensionPhase, Span, Tunnel};
 use prost_types::{Any, Struct};
 
 use crate::access_log;
 use crate::convert::duration;
+use crate::extension_config::discovery;
 use crate::http_filter::Direction;
 use crate::metadata::{fields_of, text, yes};
+use crate::security::{SecurityFilters, Step};
 use crate::settings::Settings;
 
 pub(crate) const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
+pub(crate) const STATS: &str = "istio.stats";
 const METADATA_EXCHANGE: &str = "istio.metadata_exchange";
+/// The agent may replace code that it cannot fetch by a filter that refuses everything.
+const WASM_OR_REFUSAL: [&str; 2] = [
+    "type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm",
+    "type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC",
+];
+/// All phases, in order.
+pub(crate) const PHASES: [ExtensionPhase; 4] =
+    [ExtensionPhase::Authn, ExtensionPhase::Authz, ExtensionPhase::Stats, ExtensionPhase::Unspecified];
 
 /// A message of Istio's Envoy build, named and spelled out because a stock Envoy does not have it.
 pub(crate) fn typed_struct(type_url: &str, value: Struct) -> Any {
@@ -43,21 +55,62 @@ pub(crate) fn metadata_exchange(settings: Settings<'_>) -> Option<listener::Filt
     settings.options.features.metadata_exchange.then(|| filter(METADATA_EXCHANGE, metadata_exchange_config()))
 }
 
+/// What a connection passes before it is handed on: policies, the user's code and metrics, in this order.
+pub(crate) fn leading(
+    direction: Direction,
+    port: u16,
+    security: Option<&SecurityFilters>,
+    settings: Settings<'_>,
+) -> Vec<listener::Filter> {
+    let policies = |step| security.map(|security| security.network(step)).unwrap_or_default();
+    let mut filters: Vec<listener::Filter> = policies(Step::Custom).into_iter().collect();
+    filters.extend(extensions(&[ExtensionPhase::Authn, ExtensionPhase::Authz], port, settings));
+    filters.extend(policies(Step::Local));
+    filters.extend(extensions(&[ExtensionPhase::Stats, ExtensionPhase::Unspecified], port, settings));
+    filters.extend(istio_stats(direction, settings));
+    filters
+}
+
+/// The user's code for connections to a port, in the given phases.
+pub(crate) fn extensions(
+    phases: &[ExtensionPhase],
+    port: u16,
+    settings: Settings<'_>,
+) -> Vec<listener::Filter> {
+    use listener::filter::ConfigType;
+    let here = |extension: &&ExtensionUse| phases.contains(&extension.phase) && extension.applies_at(port);
+    let one = |extension: &ExtensionUse| listener::Filter {
+        name: extension.name.to_string(),
+        config_type: Some(ConfigType::ConfigDiscovery(discovery(WASM_OR_REFUSAL))),
+    };
+    settings.chain.extensions.iter().filter(here).map(one).collect()
+}
+
 /// Istio's own metrics for connections.
-pub(crate) fn istio_stats(direction: Direction, settings: Settings<'_>) -> Option<listener::Filter> {
-    default_metrics(settings).then(|| filter("istio.stats", stats_config(direction)))
+pub(crate) fn istio_stats(direction: Direction, settings: Settings<'_>) -> Vec<listener::Filter> {
+    settings.chain.stats.iter().map(|plan| filter(STATS, stats_config(plan, direction))).collect()
 }
 
-pub(crate) fn default_metrics(settings: Settings<'_>) -> bool {
-    let wanted = &settings.mesh.default_providers.metrics;
-    let kind = |name: &Name| settings.mesh.provider(name).map(|provider| &provider.kind);
-    wanted.iter().any(|name| kind(name) == Some(&pilot_model::ProviderKind::Prometheus))
-}
-
-pub(crate) fn stats_config(direction: Direction) -> Any {
-    // Whoever is called from anywhere must not believe the host header.
-    let disable_host_header_fallback = direction != Direction::Outbound;
-    to_any(&stats::PluginConfig { disable_host_header_fallback, ..stats::PluginConfig::default() })
+pub(crate) fn stats_config(plan: &StatsPlan, direction: Direction) -> Any {
+    let metric = |metric: &MetricPlan| {
+        let tags = || metric.tags.iter();
+        let kept =
+            |(tag, value): (&Name, &Option<Name>)| Some((tag.to_string(), value.as_ref()?.to_string()));
+        stats::MetricConfig {
+            name: metric.name.to_string(),
+            drop: metric.disabled,
+            dimensions: tags().filter_map(kept).collect(),
+            tags_to_remove: tags().filter(|(_, v)| v.is_none()).map(|(tag, _)| tag.to_string()).collect(),
+            ..stats::MetricConfig::default()
+        }
+    };
+    to_any(&stats::PluginConfig {
+        // Who is called by others knows who it is; it must not believe the host header.
+        disable_host_header_fallback: direction != Direction::Outbound,
+        tcp_reporting_duration: plan.reporting_interval.map(duration),
+        metrics: plan.metrics.iter().map(metric).collect(),
+        ..stats::PluginConfig::default()
+    })
 }
 
 /// Where a connection goes.
@@ -109,7 +162,7 @@ impl TcpProxy {
             max_downstream_connection_duration: self.max_duration.map(duration),
             hash_policy: if self.hash_source_ip { vec![hash] } else { Vec::new() },
             tunneling_config: self.tunnel.as_ref().map(tunneling),
-            access_log: if self.logged { access_log::of_traffic(settings) } else { Vec::new() },
+            access_log: if self.logged { access_log::of_connections(settings) } else { Vec::new() },
             ..tcp::TcpProxy::default()
         };
         filter(TCP_PROXY, to_any(&config))

@@ -1,9 +1,10 @@
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pilot_base::Name;
+use pilot_mesh::{AccessLogs, ExtensionUse, StatsPlan, TracingPlan};
 use pilot_model::{
-    CertificateFiles, ConfigId, GatewayTopology, Interception, IpMode, MeshConfig, MeshOptions, Number,
-    OutboundMode, ProxyHeaders, ProxyType, Span, TraceTag,
+    CertificateFiles, ConfigId, ConnectionSettings, GatewayTopology, Interception, IpMode, MeshConfig,
+    MeshOptions, OutboundMode, ProxyHeaders, ProxyTracing, ProxyType, Span, Version,
 };
 
 /// What every resource may depend on.
@@ -11,6 +12,30 @@ use pilot_model::{
 pub struct Settings<'a> {
     pub mesh: &'a MeshConfig,
     pub options: &'a MeshOptions,
+    /// What policies put into every filter chain, for those who build one.
+    pub chain: &'a ChainTraits,
+}
+
+impl<'a> Settings<'a> {
+    pub fn new(mesh: &'a MeshConfig, options: &'a MeshOptions) -> Self {
+        static NONE: ChainTraits =
+            ChainTraits { logs: AccessLogs::OfMesh, stats: Vec::new(), extensions: Vec::new() };
+        Self { mesh, options, chain: &NONE }
+    }
+
+    #[must_use]
+    pub fn with_chain(self, chain: &'a ChainTraits) -> Self {
+        Self { chain, ..self }
+    }
+}
+
+/// What policies put into every filter chain on one side of a workload.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChainTraits {
+    pub logs: AccessLogs,
+    pub stats: Vec<StatsPlan>,
+    /// Those that look at connections.
+    pub extensions: Vec<ExtensionUse>,
 }
 
 /// What of a proxy can shape its outbound clusters.
@@ -67,6 +92,8 @@ pub struct ListenerTraits {
     pub server_files: CertificateFiles,
     /// Does a server beside the proxy have the secrets that are asked for as `sds://`?
     pub external_secrets: bool,
+    /// For outbound traffic, and for that of gateways.
+    pub chain: Arc<ChainTraits>,
 }
 
 /// What, beyond that, can shape a listener for HTTP. Most of it is for tracing, and differs from workload to workload.
@@ -77,20 +104,27 @@ pub struct HttpTraits {
     /// What stands in front of a gateway.
     pub topology: GatewayTopology,
     pub tracing: TracingTraits,
+    /// Those that look at requests.
+    pub extensions: Vec<ExtensionUse>,
+    pub connections: Option<ConnectionSettings>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TracingTraits {
+    pub plan: TracingPlan,
+    /// What the proxy's own settings say.
+    pub proxy: ProxyTracing,
     pub canonical_service: Name,
     pub canonical_revision: Name,
     pub mesh_id: Name,
     pub namespace: Name,
     pub cluster: Name,
-    /// In percent.
-    pub sampling: Number,
-    pub max_path_tag_length: u32,
-    pub istio_tags: bool,
-    pub custom_tags: BTreeMap<Name, TraceTag>,
+    /// What some collectors are told to call the service.
+    pub service_cluster: Name,
+    /// What it is called by OpenTelemetry's conventions.
+    pub otel_service: Name,
+    pub kind: ProxyType,
+    pub version: Version,
 }
 
 /// The policies that shape the filters of a proxy's listeners, in the order in which they count.

@@ -10,6 +10,7 @@
 mod attachment;
 mod choose;
 mod entry;
+mod extensions;
 mod gateway;
 mod inbound;
 mod kube;
@@ -20,6 +21,7 @@ mod peer;
 mod plan;
 mod policy;
 mod routes;
+mod telemetry;
 mod traffic;
 mod trust_domain;
 mod workload;
@@ -30,6 +32,9 @@ mod testing;
 pub use attachment::Workload;
 pub use choose::{choose, ports};
 pub use entry::{EntryPlan, EntrySurroundings, expand_entry};
+pub use extensions::{
+    ChainKind, ExtensionUse, UsedCode, extension_name, plugin_extension_id, used_extensions,
+};
 pub use gateway::{
     GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, Quic, ServedHost, gateway_rank,
     intersection, l4_applies, merge_gateways, more_specific, overlaps,
@@ -43,6 +48,7 @@ pub use peer::{NamespacePeers, PeerModes};
 pub use plan::{HostPlan, Outlook};
 pub use policy::{declared_tls, for_cluster, for_port, for_subset, with_default};
 pub use routes::{RouteRule, applies_to_mesh, destinations, resolve_routes, select_routes};
+pub use telemetry::{AccessLogs, LogTo, MetricPlan, StatsPlan, TelemetryScope, TraceTo, TracingPlan};
 pub use traffic::{RuleIndex, TrafficPlan, resolve_rule, select_traffic};
 pub use trust_domain::{domains_with_aliases, principals_with_aliases, trust_domains};
 pub use workload::{Selectable, WorkloadId, WorkloadKey};

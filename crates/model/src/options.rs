@@ -67,6 +67,8 @@ pub struct Features {
     pub many_authz_providers: bool,
     /// `ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY`
     pub gateways_are_selected: bool,
+    /// `PILOT_ENABLE_PERSISTENT_SESSION_FILTER`
+    pub persistent_sessions: bool,
     /// `PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS`
     pub send_unhealthy_endpoints: bool,
     /// `ISTIO_DUAL_STACK`
@@ -131,6 +133,7 @@ impl Default for Features {
             jwks_fetch: JwksFetch::default(),
             many_authz_providers: false,
             gateways_are_selected: true,
+            persistent_sessions: false,
             send_unhealthy_endpoints: true,
             dual_stack: false,
             ip_autoallocate: true,

@@ -107,6 +107,10 @@ pub struct Proxy {
     /// Does it answer DNS queries of its application, and does it want addresses for services without one?
     pub dns_capture: bool,
     pub dns_auto_allocate: bool,
+    /// What Envoy was told to call its service.
+    pub service_cluster: Name,
+    /// What OpenTelemetry's conventions call it.
+    pub otel_service: Name,
     /// Its own settings, if it sent any.
     pub config: Option<ProxyConfig>,
 }
@@ -143,6 +147,8 @@ impl Proxy {
             client_files: CertificateFiles::default(),
             dns_capture: false,
             dns_auto_allocate: false,
+            service_cluster: Name::empty(),
+            otel_service: Name::empty(),
             config: None,
         }
     }

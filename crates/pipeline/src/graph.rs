@@ -27,6 +27,7 @@ mod routes;
 mod rules;
 mod seats;
 mod security;
+mod telemetry;
 mod workloads;
 
 use std::sync::Arc;
@@ -55,7 +56,8 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     let policies = security::Policies::declare(graph, inputs);
     let gateways = gateways::GatewayIndex::declare(graph, inputs);
     let envoy_filters = envoy_filters::EnvoyFilters::declare(graph, inputs);
-    let choices = audience::Choices { rules, policies, gateways, envoy_filters };
+    let telemetries = telemetry::Telemetries::declare(graph, inputs, registry);
+    let choices = audience::Choices { rules, policies, gateways, envoy_filters, telemetries };
     let audiences = audience::Audiences::declare(graph, inputs, registry, choices);
     let plans = plans::Plans::declare(graph, inputs, registry, rules, audiences);
     let filters = policies.filters(graph, &audiences.policies, registry);
@@ -67,6 +69,7 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         inbound: inbound::declare(graph, plans, audiences, filters),
         gateways: gateways::Gateways::declare(graph, plans, rules, (audiences, filters)),
         names: names::declare(graph, plans, audiences),
+        extensions: telemetries.code,
     };
     let patched = patched::Patched::declare(graph, plans, audiences, parts);
     let manifests = manifests::declare(graph, audiences, parts, patched);

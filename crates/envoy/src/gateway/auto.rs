@@ -1,5 +1,7 @@
 //! Servers that pass TLS on to the cluster that its server name spells out, for gateways between networks.
 
+use std::sync::Arc;
+
 use pilot_base::{Host, Name};
 use pilot_envoy_api::envoy::config::listener::v3 as api;
 use pilot_mesh::{ClusterName, HostPlan};
@@ -11,7 +13,7 @@ use super::l4::with_policy;
 use crate::convert::duration;
 use crate::http_filter::Direction;
 use crate::network_filter::{TcpProxy, istio_stats};
-use crate::settings::Settings;
+use crate::settings::{ChainTraits, Settings};
 
 /// The field of a `Listener` that holds its filter chains.
 const FILTER_CHAINS: u32 = 3;
@@ -23,6 +25,7 @@ const MESH_ALPN: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", 
 pub struct AutoPassthrough {
     pub hosts: Vec<Host>,
     pub idle_timeout: Option<Span>,
+    pub chain: Arc<ChainTraits>,
 }
 
 /// A chain of the listener, with what tells its place among others.
@@ -52,7 +55,7 @@ pub fn auto_chains(plan: &HostPlan, traits: &AutoPassthrough, settings: Settings
             let cluster = ClusterName::sni(port.number, subset, host);
             let proxy = with_policy(TcpProxy::to(&cluster), Some(plan), subset, traits.idle_timeout);
             let proxy = TcpProxy { tunnel: None, ..proxy };
-            let chain = chain(&cluster, &proxy, settings);
+            let chain = chain(&cluster, &proxy, settings.with_chain(&traits.chain));
             let key = format!("{}{age:020} {name} {namespace} {host} {i:05} {j:05}", u8::from(public));
             out.push(AutoChain {
                 key: Name::from(key),

@@ -17,8 +17,8 @@ use crate::http_filter::Direction;
 use crate::listener::{
     Place, additional, direction, encode, exact_balance, per_socket_event, proxy_protocol, tls_inspector,
 };
-use crate::network_filter::{istio_stats, metadata_exchange};
-use crate::security::{SecurityFilters, Step};
+use crate::network_filter::{leading, metadata_exchange};
+use crate::security::SecurityFilters;
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 
 /// Where a gateway's connections may go.
@@ -70,6 +70,7 @@ pub fn gateway_listener(
     (traits, http, security): (&ListenerTraits, &HttpTraits, &SecurityFilters),
     settings: Settings<'_>,
 ) -> GatewayListener {
+    let settings = settings.with_chain(&traits.chain);
     let ports: Vec<&MergedPort> = merged.ports.iter().filter(|port| place(port, traits) == *at).collect();
     let name = at.listener_name().to_string();
     let mut builder = Builder {
@@ -78,6 +79,7 @@ pub fn gateway_listener(
         http,
         security,
         settings,
+        port: at.port,
         name: &name,
         seen: Seen::default(),
         chains: Vec::new(),
@@ -96,6 +98,10 @@ pub fn gateway_listener(
         max_connections_to_accept_per_socket_event: per_socket_event(settings),
         connection_balance_config: traits.exact_balance.then(exact_balance),
         access_log: access_log::of_listener(settings),
+        per_connection_buffer_limit_bytes: http
+            .connections
+            .as_ref()
+            .and_then(|connections| connections.listener_buffer_limit),
         filter_chains: builder.chains,
         ..api::Listener::default()
     };
@@ -117,6 +123,7 @@ struct Builder<'a, R> {
     http: &'a HttpTraits,
     security: &'a SecurityFilters,
     settings: Settings<'a>,
+    port: u16,
     name: &'a str,
     seen: Seen,
     chains: Vec<api::FilterChain>,
@@ -217,9 +224,9 @@ impl<R: GatewayRules> Builder<'_, R> {
             idle_timeout: self.traits.idle_timeout,
         };
         let proxy = target.proxy(&|host: &Host| self.around.plan(host))?;
-        let policies = [Step::Custom, Step::Local].into_iter().flat_map(|step| self.security.network(step));
-        let stats = istio_stats(Direction::Gateway, self.settings);
-        Some(policies.chain(stats).chain([proxy.build(self.settings)]).collect())
+        let port = server.server.port;
+        let leading = leading(Direction::Gateway, port, Some(self.security), self.settings);
+        Some(leading.into_iter().chain([proxy.build(self.settings)]).collect())
     }
 
     fn manager(&self, routes: &Name, protocol: Protocol, stats: &str) -> api::Filter {
@@ -229,6 +236,7 @@ impl<R: GatewayRules> Builder<'_, R> {
             direction: Direction::Gateway,
             stat_prefix,
             routes: Routes::Named(routes.to_string()),
+            port: self.port,
             protocol,
             idle_timeout: self.traits.idle_timeout,
             traits: self.http,

@@ -12,7 +12,7 @@ use super::{PLAIN_HTTP, RAW_BUFFER, additional, catch_all_filters, direction, en
 use crate::convert::{duration, localhosts, seconds, socket_address, stat_prefix, wildcards};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
-use crate::network_filter::istio_stats;
+use crate::network_filter::leading;
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 
 /// The bytes of an outbound listener. `http` is needed if it serves HTTP; without it such chains are left out.
@@ -22,7 +22,7 @@ pub fn outbound_listener(
     http: Option<&HttpTraits>,
     settings: Settings<'_>,
 ) -> Arc<Encoded> {
-    let builder = Builder { listener, traits, http, settings };
+    let builder = Builder { listener, traits, http, settings: settings.with_chain(&traits.chain) };
     Arc::new(encode(&builder.build()))
 }
 
@@ -109,14 +109,16 @@ impl Builder<'_> {
     fn filters(&self, chain: &Chain, name: &str) -> Option<Vec<api::Filter>> {
         match &chain.serve {
             Serve::Tcp(proxy) => {
-                let stats = istio_stats(Direction::Outbound, self.settings);
-                Some(stats.into_iter().chain([proxy.build(self.settings)]).collect())
+                let port = self.listener.place.port;
+                let leading = leading(Direction::Outbound, port, None, self.settings);
+                Some(leading.into_iter().chain([proxy.build(self.settings)]).collect())
             }
             Serve::Http(routes) => {
                 let manager = Manager {
                     direction: Direction::Outbound,
                     stat_prefix: stat_prefix(&format!("outbound_{name}")),
                     routes: Routes::Named(routes.to_string()),
+                    port: self.listener.place.port,
                     protocol: Protocol::Auto,
                     idle_timeout: self.traits.idle_timeout,
                     traits: self.http?,

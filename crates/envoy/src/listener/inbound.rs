@@ -15,9 +15,9 @@ use crate::access_log;
 use crate::convert::{duration, stat_prefix, wildcards};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
-use crate::network_filter::{TcpProxy, istio_stats, metadata_exchange};
+use crate::network_filter::{PHASES, TcpProxy, extensions, leading, metadata_exchange};
 use crate::route::inbound as inbound_route;
-use crate::security::{SecurityFilters, Step};
+use crate::security::SecurityFilters;
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 use crate::tls_context::downstream_mutual;
 
@@ -270,10 +270,9 @@ impl Builder<'_> {
 
     fn tcp_filters(&self, port: &Port) -> Vec<api::Filter> {
         let proxy = TcpProxy { idle_timeout: self.traits.idle_timeout, ..TcpProxy::to(&port.cluster) };
+        let guard = Some(self.guard.filters);
         let mut filters: Vec<api::Filter> = metadata_exchange(self.settings).into_iter().collect();
-        filters.extend(self.guard.filters.network(Step::Custom));
-        filters.extend(self.guard.filters.network(Step::Local));
-        filters.extend(istio_stats(Direction::Inbound, self.settings));
+        filters.extend(leading(Direction::Inbound, port.number, guard, self.settings));
         filters.push(proxy.build(self.settings));
         filters
     }
@@ -283,12 +282,15 @@ impl Builder<'_> {
             direction: Direction::Inbound,
             stat_prefix: stat_prefix(&port.chain.stat_prefix),
             routes: Routes::Here(Box::new(routes(port))),
+            port: port.target.unwrap_or(0),
             protocol: port.protocol,
             idle_timeout: self.traits.idle_timeout,
             traits: self.http,
             security: Some(self.guard.filters),
         };
-        metadata_exchange(self.settings).into_iter().chain([manager.build(self.settings)]).collect()
+        let extensions = extensions(&PHASES, port.target.unwrap_or(0), self.settings);
+        let exchange = metadata_exchange(self.settings);
+        exchange.into_iter().chain(extensions).chain([manager.build(self.settings)]).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use crate::settings::{ListenerTraits, Settings};
 /// The listener to which all outbound traffic is redirected. It hands connections to the listener that stands at their
 /// destination, and serves itself what none does. Nothing, if nothing is redirected.
 pub fn virtual_outbound(traits: &ListenerTraits, settings: Settings<'_>) -> Option<Arc<Encoded>> {
+    let settings = settings.with_chain(&traits.chain);
     let transparent = match traits.interception {
         Interception::None => return None,
         Interception::Redirect => None,

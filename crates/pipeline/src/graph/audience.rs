@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use pilot_base::{Labels, Name, SharedMap};
+use pilot_base::{Name, SharedMap};
 use pilot_envoy::{
-    ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, NameTraits, PatchSet, Patches,
-    PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings, TracingTraits,
+    ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, NameTraits,
+    PatchSet, Patches, PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings, TracingTraits,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{GatewaySet, Layer, PeerModes, Place, compared_labels};
+use pilot_mesh::{ExtensionUse, GatewaySet, Layer, PeerModes, Place, TracingPlan, compared_labels};
 use pilot_model::{
-    Caller, Config, GatewayTopology, Interception, Number, OutboundMode, Proxy, ProxyConfig, ProxyHeaders,
-    ProxyId, ProxyType, Sidecar,
+    Caller, Config, ConnectionSettings, GatewayTopology, Interception, OutboundMode, Proxy, ProxyConfig,
+    ProxyHeaders, ProxyId, ProxyType, Sidecar, Version,
 };
 
 use super::envoy_filters::EnvoyFilters;
@@ -20,6 +20,7 @@ use super::inputs::Inputs;
 use super::registry::{Registry, Served};
 use super::rules::Rules;
 use super::security::Policies;
+use super::telemetry::{Side, Telemetries};
 
 /// All that can influence what a proxy is sent. Proxies with equal audiences share every byte.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,6 +35,9 @@ pub struct Audience {
     pub endpoint: EndpointTraits,
     pub listener: Arc<ListenerTraits>,
     pub http: Arc<HttpTraits>,
+    /// For what is served by themselves.
+    pub inbound_chain: Arc<ChainTraits>,
+    pub inbound_http: Arc<HttpTraits>,
     pub route: Arc<RouteTraits>,
     pub fixed: FixedTraits,
     /// What names they are told, if they answer DNS queries.
@@ -45,6 +49,8 @@ pub struct Audience {
     pub gateways: Option<Arc<GatewaySet>>,
     /// What EnvoyFilters change for them.
     pub patches: Option<Arc<ProxyPatches>>,
+    /// The namespaces whose extensions they may run.
+    pub(super) extension_namespaces: Vec<Name>,
     /// What they serve themselves.
     pub(super) served: Vec<Served>,
 }
@@ -56,6 +62,7 @@ pub(super) struct Choices {
     pub(super) policies: Policies,
     pub(super) gateways: GatewayIndex,
     pub(super) envoy_filters: EnvoyFilters,
+    pub(super) telemetries: Telemetries,
 }
 
 /// Connected proxies by what they ask for.
@@ -90,7 +97,7 @@ pub(super) struct Audiences {
 
 impl Audiences {
     pub(super) fn declare(graph: &mut Graph, inputs: Inputs, registry: Registry, choices: Choices) -> Self {
-        let Choices { rules, policies, gateways, envoy_filters } = choices;
+        let Choices { rules, policies, gateways, envoy_filters, telemetries } = choices;
         let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
             let proxy = &registry.seats.seated(reader, reader.get(&inputs.proxies, id)?);
             let settings = inputs.settings(reader)?;
@@ -103,6 +110,7 @@ impl Audiences {
                 peers: policies.peers(reader, &proxy.namespace).modes(&proxy.labels),
                 policies: Arc::new(policies.traits(proxy, reader)?),
                 patches: envoy_filters.of(proxy, settings, reader),
+                sides: telemetries.sides(proxy, settings, reader),
             };
             let audience = audience(proxy, sidecar.map(|s| &**s), settings, own);
             Some(Arc::new(Audience { gateways, ..audience }))
@@ -213,10 +221,12 @@ struct Own {
     peers: PeerModes,
     policies: Arc<PolicyTraits>,
     patches: Option<Arc<ProxyPatches>>,
+    /// As a client and as a server.
+    sides: [Side; 2],
 }
 
 fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings<'_>, own: Own) -> Audience {
-    let Own { place, served, peers, policies, patches } = own;
+    let Own { place, served, peers, policies, patches, sides: [client, server] } = own;
     let config = proxy.config.as_ref().unwrap_or(&settings.mesh.default_config);
     let headers = &config.headers;
     let policy = sidecar.and_then(|s| s.spec.outbound_traffic_policy.as_ref());
@@ -232,16 +242,10 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         place,
         cluster: cluster_traits(proxy, headers),
         endpoint: endpoint_traits(proxy),
-        listener: Arc::new(listener_traits(proxy, outbound)),
-        http: Arc::new(HttpTraits {
-            headers: headers.clone(),
-            http10: proxy.http10,
-            topology: match proxy.kind {
-                ProxyType::Router => config.topology,
-                ProxyType::Sidecar => GatewayTopology::default(),
-            },
-            tracing: tracing(proxy, config, settings),
-        }),
+        listener: Arc::new(listener_traits(proxy, outbound, client.chain)),
+        http: Arc::new(http_traits(proxy, settings, client.tracing, client.extensions)),
+        inbound_chain: Arc::new(server.chain),
+        inbound_http: Arc::new(http_traits(proxy, settings, server.tracing, server.extensions)),
         route: Arc::new(RouteTraits {
             ip_mode,
             cluster: proxy.cluster.clone(),
@@ -257,6 +261,7 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         gateways: None,
         patches,
         names: proxy.dns_capture.then(|| name_traits(proxy, settings)),
+        extension_namespaces: extension_namespaces(proxy, settings),
         served,
     }
 }
@@ -289,7 +294,38 @@ fn endpoint_traits(proxy: &Proxy) -> EndpointTraits {
     EndpointTraits { kind: proxy.kind, network: Name::empty() }
 }
 
-fn listener_traits(proxy: &Proxy, outbound: OutboundMode) -> ListenerTraits {
+fn extension_namespaces(proxy: &Proxy, settings: Settings<'_>) -> Vec<Name> {
+    let mut out = vec![settings.mesh.root_namespace.clone(), proxy.namespace.clone()];
+    out.dedup();
+    out
+}
+
+fn http_traits(
+    proxy: &Proxy,
+    settings: Settings<'_>,
+    plan: TracingPlan,
+    extensions: Vec<ExtensionUse>,
+) -> HttpTraits {
+    let mesh = &settings.mesh.default_config;
+    let config = proxy.config.as_ref().unwrap_or(mesh);
+    let connections = config.connection_settings.as_ref().or(mesh.connection_settings.as_ref()).cloned();
+    HttpTraits {
+        headers: config.headers.clone(),
+        http10: proxy.http10,
+        topology: match proxy.kind {
+            ProxyType::Router => config.topology,
+            ProxyType::Sidecar => GatewayTopology::default(),
+        },
+        tracing: tracing(proxy, config, plan),
+        extensions,
+        connections: match proxy.kind {
+            ProxyType::Router => connections.map(ConnectionSettings::at_the_edge),
+            ProxyType::Sidecar => connections,
+        },
+    }
+}
+
+fn listener_traits(proxy: &Proxy, outbound: OutboundMode, chain: ChainTraits) -> ListenerTraits {
     ListenerTraits {
         ip_mode: proxy.ip_mode(),
         interception: proxy.interception,
@@ -302,6 +338,7 @@ fn listener_traits(proxy: &Proxy, outbound: OutboundMode) -> ListenerTraits {
         idle_timeout: proxy.idle_timeout,
         server_files: proxy.server_files.clone(),
         external_secrets: proxy.external_secrets,
+        chain: Arc::new(chain),
     }
 }
 
@@ -311,19 +348,23 @@ fn dns_suffix(proxy: &Proxy) -> Name {
     domain.find(".svc.").map_or_else(Name::empty, |at| Name::new(&domain[at..]))
 }
 
-fn tracing(proxy: &Proxy, config: &ProxyConfig, settings: Settings<'_>) -> TracingTraits {
-    let label = |labels: &Labels, key: &str| labels.get(key).cloned().unwrap_or_default();
-    let tracing = &config.tracing;
+/// Most of it matters only to those who trace, and some only to those who are told.
+fn tracing(proxy: &Proxy, config: &ProxyConfig, plan: TracingPlan) -> TracingTraits {
+    let label = |key: &str| proxy.labels.get(key).cloned().unwrap_or_default();
+    let told = matches!(plan, TracingPlan::To(_));
+    let if_told = |name: &Name| if told { name.clone() } else { Name::empty() };
     TracingTraits {
-        canonical_service: label(&proxy.labels, "service.istio.io/canonical-name"),
-        canonical_revision: label(&proxy.labels, "service.istio.io/canonical-revision"),
+        plan,
+        proxy: config.tracing.clone(),
+        canonical_service: label("service.istio.io/canonical-name"),
+        canonical_revision: label("service.istio.io/canonical-revision"),
         mesh_id: proxy.mesh_id.clone(),
         namespace: proxy.namespace.clone(),
         cluster: proxy.cluster.clone(),
-        sampling: tracing.sampling.unwrap_or(Number(settings.options.features.trace_sampling)),
-        max_path_tag_length: tracing.max_path_tag_length,
-        istio_tags: tracing.istio_tags.unwrap_or(true),
-        custom_tags: tracing.custom_tags.clone(),
+        service_cluster: if_told(&proxy.service_cluster),
+        otel_service: if_told(&proxy.otel_service),
+        kind: proxy.kind,
+        version: if told { proxy.version } else { Version::NEWEST },
     }
 }
 

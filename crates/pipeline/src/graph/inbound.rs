@@ -35,7 +35,8 @@ pub(super) fn declare(
         let clusters = if redirected { &targets[..] } else { &[] };
         let clusters = inbound_clusters(clusters, &audience.fixed, settings, rules);
         let guard = Guard { peers: &audience.peers, filters: reader.get(&filters, &audience.policies)? };
-        let listener = virtual_inbound(&targets, &audience.listener, &audience.http, guard, settings);
+        let inbound = settings.with_chain(&audience.inbound_chain);
+        let listener = virtual_inbound(&targets, &audience.listener, &audience.inbound_http, guard, inbound);
         let layer = |encoded: &mut dyn Iterator<Item = Arc<pilot_xds::Encoded>>| {
             encoded.map(|e| (e.name().clone(), Some(e))).collect()
         };

@@ -193,6 +193,6 @@ impl Inputs {
 
     /// What every resource may depend on; nothing until it was written once.
     pub(super) fn settings<'a>(&self, reader: &Reader<'a>) -> Option<Settings<'a>> {
-        Some(Settings { mesh: reader.get(&self.mesh, &())?, options: reader.get(&self.options, &())? })
+        Some(Settings::new(reader.get(&self.mesh, &())?, reader.get(&self.options, &())?))
     }
 }

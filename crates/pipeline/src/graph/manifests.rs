@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use pilot_base::Name;
 use pilot_envoy::{NameTraits, ProxyPatches};
 use pilot_incr::{Graph, Table};
 use pilot_mesh::Layer;
@@ -30,6 +31,8 @@ pub(super) struct Parts {
     pub(super) inbound: Table<Arc<Audience>, Inbound>,
     pub(super) gateways: Gateways,
     pub(super) names: Table<(Layer, NameTraits), Resources>,
+    /// The code of each namespace's extensions.
+    pub(super) extensions: Table<Name, Resources>,
 }
 
 /// Stacks the layers of each type, the most general at the bottom.
@@ -39,7 +42,7 @@ pub(super) fn declare(
     parts: Parts,
     patched: Patched,
 ) -> Table<Arc<Audience>, Sent> {
-    let Parts { clusters, endpoints, listeners, routes, inbound, gateways, names } = parts;
+    let Parts { clusters, endpoints, listeners, routes, inbound, gateways, names, extensions } = parts;
     graph.map("manifests", &audiences.all, move |audience, reader| {
         let own = reader.get(&inbound, audience).cloned().unwrap_or_default();
         let none = ProxyPatches::default();
@@ -86,6 +89,9 @@ pub(super) fn declare(
         }
         if let Some(traits) = &audience.names {
             push(TypeUrl::NameTable, reader.get(&names, &(audience.scope.clone(), traits.clone())));
+        }
+        for namespace in &audience.extension_namespaces {
+            push(TypeUrl::ExtensionConfig, reader.get(&extensions, namespace));
         }
         push(TypeUrl::Cluster, reader.get(&clusters.fixed, &audience.fixed));
         push(TypeUrl::Cluster, Some(&own.clusters));

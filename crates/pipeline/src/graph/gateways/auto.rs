@@ -85,6 +85,7 @@ impl AutoChains {
 
 fn wanted((_, set, traits, ..): &ListenerAsker) -> Option<Arc<AutoPassthrough>> {
     let hosts = set.auto_hosts.clone();
-    let auto = AutoPassthrough { hosts, idle_timeout: traits.idle_timeout };
+    let (idle_timeout, chain) = (traits.idle_timeout, Arc::clone(&traits.chain));
+    let auto = AutoPassthrough { hosts, idle_timeout, chain };
     (!auto.hosts.is_empty()).then(|| Arc::new(auto))
 }
