@@ -20,6 +20,8 @@ JUDGE ?=
 XDSLOAD ?=
 
 export PILOT_ENVOY := $(ENVOY)
+# Istio's module with its test data, by the lock file in tests/conformance.
+export PILOT_ISTIO_MODULE = $(shell cd tests/conformance && go list -m -f '{{.Dir}}' istio.io/istio 2>/dev/null)
 
 .PHONY: help
 help: ## this list
@@ -43,7 +45,7 @@ bins:
 # --- test it
 
 .PHONY: test
-test: check $(NEXTEST) $(ENVOY) bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
+test: check $(NEXTEST) $(ENVOY) corpora bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
 	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
 
 .PHONY: check
@@ -82,7 +84,11 @@ bench: build ## processor time, memory and delays, beside istiod and the floor (
 # --- what all of that needs, in a folder of this project
 
 .PHONY: tools
-tools: $(NEXTEST) $(DENY) $(ENVOY) ## get the test runner, the licence checker and Envoy into .tools/
+tools: $(NEXTEST) $(DENY) $(ENVOY) corpora ## get the test runner, the licence checker and Envoy into .tools/, and Istio's test data
+
+.PHONY: corpora
+corpora:
+	@cd tests/conformance && go mod download istio.io/istio || echo "Istio's test data is not to be had here: its suites are skipped"
 
 $(NEXTEST):
 	@echo "== getting cargo-nextest $(NEXTEST_VERSION): built from source, about 5 minutes, once"

@@ -13,15 +13,18 @@ use pilot_pipeline::Pipeline;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Files or folders with Istio's rules and Kubernetes objects
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "filename", value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// The same, as istioctl and kubectl call it; may be given several times
+    #[arg(short, long, value_name = "PATH")]
+    filename: Vec<PathBuf>,
 }
 
 const SHARD: Shard = Shard(1);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut files = Vec::new();
-    for path in &args.paths {
+    for path in args.paths.iter().chain(&args.filename) {
         collect(path, &mut files)?;
     }
     if files.is_empty() {
