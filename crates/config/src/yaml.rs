@@ -61,7 +61,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Node<'_>>, YamlError> {
 
 /// The documents of a file, and which keys were given twice. Kubernetes takes the last of them.
 pub(crate) fn parse_lenient(text: &str) -> Result<(Vec<Node<'_>>, Vec<YamlError>), YamlError> {
-    let mut builder = Builder::default();
+    let mut builder = Builder { text, ..Builder::default() };
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| scan_error(&error))?;
         builder.event(event, span)?;
@@ -77,11 +77,12 @@ fn scan_error(error: &ScanError) -> YamlError {
 /// A list or map that is not finished.
 enum Open<'a> {
     List(Vec<Node<'a>>),
-    Map { entries: Vec<(Cow<'a, str>, Node<'a>)>, key: Option<(Cow<'a, str>, usize)> },
+    Map { entries: Vec<(Cow<'a, str>, Node<'a>)>, key: Option<(Cow<'a, str>, usize)>, key_end: usize },
 }
 
 #[derive(Default)]
 struct Builder<'a> {
+    text: &'a str,
     documents: Vec<Node<'a>>,
     stack: Vec<(Open<'a>, usize, usize)>,
     anchors: std::collections::BTreeMap<usize, (Node<'a>, usize)>,
@@ -95,8 +96,11 @@ impl<'a> Builder<'a> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 // A key is a word, whatever it would mean as a value.
-                let value =
-                    if self.expects_key() { Value::Text(text) } else { scalar(text, style, tag.as_deref()) };
+                let value = if self.expects_key(span) {
+                    Value::Text(text)
+                } else {
+                    scalar(text, style, tag.as_deref())
+                };
                 self.put(Node { line, value }, anchor, 1)
             }
             Event::Alias(id) => match self.anchors.get(&id).cloned() {
@@ -105,7 +109,7 @@ impl<'a> Builder<'a> {
             },
             Event::SequenceStart(anchor, _) => self.open(Open::List(Vec::new()), line, anchor),
             Event::MappingStart(anchor, _) => {
-                self.open(Open::Map { entries: Vec::new(), key: None }, line, anchor)
+                self.open(Open::Map { entries: Vec::new(), key: None, key_end: 0 }, line, anchor)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Nothing
@@ -116,8 +120,27 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn expects_key(&self) -> bool {
-        matches!(self.stack.last(), Some((Open::Map { key: None, .. }, ..)))
+    /// Is a word at this place a key?
+    fn expects_key(&mut self, span: Span) -> bool {
+        match self.stack.last_mut() {
+            Some((Open::Map { key: None, key_end, .. }, ..)) => {
+                *key_end = span.end.index();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// `[2001:db8::]` is an address to Kubernetes, and to newer YAML a map in a list. Nobody means the latter.
+    fn word_in_list(&self, entries: &[(Cow<'a, str>, Node<'a>)], key_end: usize) -> Option<Value<'a>> {
+        let ([(key, Node { value: Value::Null, .. })], Some((Open::List(_), ..))) =
+            (entries, self.stack.last())
+        else {
+            return None;
+        };
+        let mut after = self.text.chars().skip(key_end);
+        let is_word = after.next() == Some(':') && after.next().is_some_and(|c| matches!(c, ',' | ']' | '}'));
+        is_word.then(|| Value::Text(Cow::Owned(format!("{key}:"))))
     }
 
     fn open(&mut self, open: Open<'a>, line: usize, anchor: usize) -> Result<(), YamlError> {
@@ -132,7 +155,10 @@ impl<'a> Builder<'a> {
         let Some((open, line, anchor)) = self.stack.pop() else { return Ok(()) };
         let value = match open {
             Open::List(items) => Value::List(items),
-            Open::Map { entries, .. } => Value::Map(merge_keys(entries)),
+            Open::Map { entries, key_end, .. } => match self.word_in_list(&entries, key_end) {
+                Some(word) => word,
+                None => Value::Map(merge_keys(entries)),
+            },
         };
         let node = Node { line, value };
         let size = if anchor == 0 { 1 } else { count(&node) };
@@ -150,7 +176,7 @@ impl<'a> Builder<'a> {
         match self.stack.last_mut() {
             None => self.documents.push(node),
             Some((Open::List(items), ..)) => items.push(node),
-            Some((Open::Map { entries, key }, ..)) => match key.take() {
+            Some((Open::Map { entries, key, .. }, ..)) => match key.take() {
                 None => *key = Some((key_text(node.value, node.line)?, node.line)),
                 Some((name, line)) => {
                     let known = entries.iter_mut().find(|(k, _)| *k == name && name != "<<");
@@ -301,5 +327,20 @@ mod tests {
         assert!(parse(&bomb).unwrap_err().message.contains("more than"));
         assert!(parse(&"[".repeat(5000)).is_err());
         assert!(parse(&"- ".repeat(100)).unwrap_err().message.contains("deep"));
+    }
+
+    #[test]
+    fn an_address_that_ends_in_colons_is_a_word() {
+        let list = |text: &'static str| match &parse(text).unwrap()[0].value {
+            Value::Map(entries) => match &entries[0].1.value {
+                Value::List(items) => items.iter().map(|item| item.value.clone()).collect::<Vec<_>>(),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        let word = |text: &'static str| Value::Text(text.into());
+        assert_eq!(list("a: [1.2.3.4, 2001:db8::]"), [word("1.2.3.4"), word("2001:db8::")]);
+        assert_eq!(list("a: [::, 2001:db8::/32]"), [word("::"), word("2001:db8::/32")]);
+        assert!(matches!(list("a: [b: ]")[0], Value::Map(_)));
     }
 }
