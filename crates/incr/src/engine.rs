@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use pilot_base::ObjectRef;
 
-use crate::node::{Cell, Dep, Lookback, MISS, Node, NodeId, ReadBy, Reads};
-use crate::provenance::{Fault, inputs_of};
+use crate::node::{Cell, Dep, Lookback, MISS, Node, NodeId, Origin, ReadBy, Reads};
+use crate::provenance::{Fault, inputs_of, origins_of_member};
 use crate::reader::rows_of;
 use crate::table::{Key, Table, Value};
 use crate::txn::Txn;
@@ -56,7 +56,7 @@ impl Engine {
             node.table_mut().end_epoch();
         }
         for (id, ops) in txn.ops {
-            self.nodes[usize::from(id)].write(ops);
+            self.nodes[usize::from(id)].write(ops, self.epoch);
         }
         let (mut computed, mut faults_changed) = (0, false);
         for at in 0..self.nodes.len() {
@@ -111,6 +111,19 @@ impl Engine {
     pub fn provenance<K: Key, V: Value>(&self, table: &Table<K, V>, key: &K) -> BTreeSet<ObjectRef> {
         match rows_of(&self.nodes, table).find(key) {
             Some(slot) => inputs_of(&self.nodes, Cell { node: table.id, slot }, Lookback::All),
+            None => BTreeSet::new(),
+        }
+    }
+
+    /// The objects that one member was made of, of the groups that a row has read.
+    pub fn member_provenance<K: Key, V: Value, M: Key>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        member: &M,
+    ) -> BTreeSet<Origin> {
+        match rows_of(&self.nodes, table).find(key) {
+            Some(slot) => origins_of_member(&self.nodes, Cell { node: table.id, slot }, member),
             None => BTreeSet::new(),
         }
     }

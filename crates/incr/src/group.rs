@@ -27,12 +27,12 @@ struct Changes<G, M, V> {
     added: Vec<(G, M, V)>,
 }
 
-/// The rows of the feeding table that contribute to a group.
-type Contributors<G> = Box<dyn Fn(&[Box<dyn Node>], &G, Lookback) -> Vec<Cell> + Send + Sync>;
+/// The rows of the feeding table that contribute to a group, or to one of its members.
+type Contributors<G, M> = Box<dyn Fn(&[Box<dyn Node>], &G, Option<&M>, Lookback) -> Vec<Cell> + Send + Sync>;
 
 struct Feed<G, M, V> {
     gather: Gather<G, M, V>,
-    contributors: Contributors<G>,
+    contributors: Contributors<G, M>,
 }
 
 /// Where the members of a group come from.
@@ -77,23 +77,25 @@ impl<'a, G: Key, M: Key, V: Value + Clone> Feeds<'a, G, M, V> {
                 changes.added.extend(now.into_iter().map(|((g, m), v)| (g, m, v)));
             }
         };
-        let contributors = move |nodes: &[Box<dyn Node>], group: &G, lookback: Lookback| {
-            let rows = rows_of(nodes, &table);
-            let contributes = |key, value| spread_again(key, value).keys().any(|(g, _)| g == group);
-            let slots: Vec<u32> = match lookback {
-                Lookback::All => {
-                    let slots = rows.slots().filter(|(slot, key)| contributes(key, rows.value(*slot)));
-                    slots.map(|(slot, _)| slot).collect()
-                }
-                Lookback::Changed => {
-                    let slots = rows
-                        .changes()
-                        .filter(|(_, key, old, new)| contributes(key, *old) || contributes(key, *new));
-                    slots.map(|(slot, ..)| slot).collect()
-                }
+        let contributors =
+            move |nodes: &[Box<dyn Node>], group: &G, member: Option<&M>, lookback: Lookback| {
+                let rows = rows_of(nodes, &table);
+                let wanted = |(g, m): &(G, M)| g == group && member.is_none_or(|member| m == member);
+                let contributes = |key, value| spread_again(key, value).keys().any(wanted);
+                let slots: Vec<u32> = match lookback {
+                    Lookback::All => {
+                        let slots = rows.slots().filter(|(slot, key)| contributes(key, rows.value(*slot)));
+                        slots.map(|(slot, _)| slot).collect()
+                    }
+                    Lookback::Changed => {
+                        let slots = rows
+                            .changes()
+                            .filter(|(_, key, old, new)| contributes(key, *old) || contributes(key, *new));
+                        slots.map(|(slot, ..)| slot).collect()
+                    }
+                };
+                slots.into_iter().map(|slot| Cell { node: table.id, slot }).collect()
             };
-            slots.into_iter().map(|slot| Cell { node: table.id, slot }).collect()
-        };
         self.feeds.push(Feed { gather: Box::new(gather), contributors: Box::new(contributors) });
     }
 
@@ -187,7 +189,19 @@ impl<G: Key, M: Key, V: Value + Clone> Node for GroupNode<G, M, V> {
 
     fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell> {
         let group = self.rows.key(slot);
-        self.feeds.iter().flat_map(|feed| (feed.contributors)(nodes, group, lookback)).collect()
+        self.feeds.iter().flat_map(|feed| (feed.contributors)(nodes, group, None, lookback)).collect()
+    }
+
+    fn is_group(&self) -> bool {
+        true
+    }
+
+    fn member_sources(&self, nodes: &[Box<dyn Node>], slot: u32, member: &dyn Any) -> Option<Vec<Cell>> {
+        let member = member.downcast_ref::<M>()?;
+        self.rows.value(slot)?.get(member)?;
+        let group = self.rows.key(slot);
+        let of = |feed: &Feed<G, M, V>| (feed.contributors)(nodes, group, Some(member), Lookback::All);
+        Some(self.feeds.iter().flat_map(of).collect())
     }
 
     fn step(&mut self, before: &[Box<dyn Node>]) -> Step {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pilot_base::ObjectRef;
 
-use crate::node::{Cell, Lookback, Node, RowTable, Step};
+use crate::node::{Cell, Lookback, Node, Origin, RowTable, Step};
 use crate::rows::Rows;
 use crate::table::{Key, Value};
 use crate::txn::{Op, Ops, Shard};
@@ -12,24 +12,31 @@ use crate::txn::{Op, Ops, Shard};
 pub(crate) struct InputNode<K, V> {
     rows: Rows<K, V>,
     owners: Vec<Option<Shard>>,
+    /// When each row was last written.
+    changed: Vec<u64>,
     origin: fn(&K) -> ObjectRef,
 }
 
 impl<K: Key, V: Value> InputNode<K, V> {
     pub(crate) fn new(name: &'static str, origin: fn(&K) -> ObjectRef) -> Self {
-        Self { rows: Rows::new(name), owners: Vec::new(), origin }
+        Self { rows: Rows::new(name), owners: Vec::new(), changed: Vec::new(), origin }
     }
 
-    fn upsert(&mut self, shard: Shard, key: &K, value: V) {
+    fn upsert(&mut self, (shard, epoch): (Shard, u64), key: &K, value: V) {
         let slot = self.rows.slot(key);
         let at = slot as usize;
         if self.owners.len() <= at {
             self.owners.resize(at + 1, None);
+            self.changed.resize(at + 1, 0);
         }
         if self.owners[at].is_none() {
             self.rows.want(slot);
         }
         self.owners[at] = Some(shard);
+        let is_new = self.rows.value(slot).is_none_or(|old| **old != value);
+        if is_new {
+            self.changed[at] = epoch;
+        }
         self.rows.set(slot, Some(Arc::new(value)));
     }
 
@@ -44,7 +51,7 @@ impl<K: Key, V: Value> InputNode<K, V> {
     }
 
     /// The shard becomes exactly `rows`. A walk over the table: a relist costs what the listing cost.
-    fn replace(&mut self, shard: Shard, rows: Vec<(K, V)>) {
+    fn replace(&mut self, (shard, epoch): (Shard, u64), rows: Vec<(K, V)>) {
         let keep: pilot_base::FastSet<&K> = rows.iter().map(|(k, _)| k).collect();
         let owned = |slot: u32| self.owners.get(slot as usize).copied().flatten() == Some(shard);
         let gone: Vec<K> = self
@@ -57,7 +64,7 @@ impl<K: Key, V: Value> InputNode<K, V> {
             self.remove(shard, &key);
         }
         for (key, value) in rows {
-            self.upsert(shard, &key, value);
+            self.upsert((shard, epoch), &key, value);
         }
     }
 }
@@ -79,13 +86,13 @@ impl<K: Key, V: Value> Node for InputNode<K, V> {
         Step::default()
     }
 
-    fn write(&mut self, ops: Box<dyn Any + Send>) {
+    fn write(&mut self, ops: Box<dyn Any + Send>, epoch: u64) {
         let ops = ops.downcast::<Ops<K, V>>().expect("operations have the types of their input");
         for op in ops.0 {
             match op {
-                Op::Upsert(shard, key, value) => self.upsert(shard, &key, value),
+                Op::Upsert(shard, key, value) => self.upsert((shard, epoch), &key, value),
                 Op::Remove(shard, key) => self.remove(shard, &key),
-                Op::Replace(shard, rows) => self.replace(shard, rows),
+                Op::Replace(shard, rows) => self.replace((shard, epoch), rows),
             }
         }
     }
@@ -94,7 +101,8 @@ impl<K: Key, V: Value> Node for InputNode<K, V> {
         Vec::new()
     }
 
-    fn origin(&self, slot: u32) -> Option<ObjectRef> {
-        Some((self.origin)(self.rows.key(slot)))
+    fn origin(&self, slot: u32) -> Option<Origin> {
+        let changed = self.changed.get(slot as usize).copied().unwrap_or(0);
+        Some(Origin { object: (self.origin)(self.rows.key(slot)), changed })
     }
 }

@@ -45,6 +45,14 @@ pub(crate) struct Step {
     pub(crate) most_reads: usize,
 }
 
+/// An object that a row was made of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Origin {
+    pub object: ObjectRef,
+    /// The epoch in which it last changed.
+    pub changed: u64,
+}
+
 /// How far back [`Node::sources`] looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lookback {
@@ -63,12 +71,20 @@ pub(crate) trait Node: Send + Sync {
     /// Brings the rows up to date with the changes of the nodes before.
     fn step(&mut self, before: &[Box<dyn Node>]) -> Step;
     /// Applies the operations of a transaction. Only inputs have any.
-    fn write(&mut self, _ops: Box<dyn Any + Send>) {}
+    fn write(&mut self, _ops: Box<dyn Any + Send>, _epoch: u64) {}
     /// The rows of other nodes that a row was made of. For groups this is a walk over the feeding tables: it answers
     /// people and finds the guilty, and is no part of a commit.
     fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell>;
+    /// Of a row that is a group with such a member: the rows of other nodes that the member was made of.
+    fn member_sources(&self, _nodes: &[Box<dyn Node>], _slot: u32, _member: &dyn Any) -> Option<Vec<Cell>> {
+        None
+    }
+    /// Are rows made of members that other rows contribute?
+    fn is_group(&self) -> bool {
+        false
+    }
     /// The object a row stands for, if this node is an input.
-    fn origin(&self, _slot: u32) -> Option<ObjectRef> {
+    fn origin(&self, _slot: u32) -> Option<Origin> {
         None
     }
 }

@@ -1,8 +1,9 @@
+use std::any::Any;
 use std::collections::BTreeSet;
 
 use pilot_base::{FastSet, ObjectRef};
 
-use crate::node::{Cell, Lookback, Node};
+use crate::node::{Cell, Lookback, Node, Origin};
 
 /// A row whose function panicked. It keeps its last good value until it can be computed again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,22 +17,38 @@ pub struct Fault {
     pub inputs: BTreeSet<ObjectRef>,
 }
 
-/// The input rows that a row was made of, directly or through other rows.
-pub(crate) fn inputs_of(nodes: &[Box<dyn Node>], start: Cell, lookback: Lookback) -> BTreeSet<ObjectRef> {
+/// The input rows that rows were made of, directly or through other rows.
+pub(crate) fn origins_of(nodes: &[Box<dyn Node>], start: Vec<Cell>, lookback: Lookback) -> BTreeSet<Origin> {
     let mut found = BTreeSet::new();
     let mut seen = FastSet::default();
-    let mut open = vec![start];
+    let mut open = start;
     while let Some(cell) = open.pop() {
         if !seen.insert((cell.node, cell.slot)) {
             continue;
         }
         let node = &nodes[usize::from(cell.node)];
         match node.origin(cell.slot) {
-            Some(object) => {
-                found.insert(object);
+            Some(origin) => {
+                found.insert(origin);
             }
             None => open.extend(node.sources(nodes, cell.slot, lookback)),
         }
     }
     found
+}
+
+pub(crate) fn inputs_of(nodes: &[Box<dyn Node>], start: Cell, lookback: Lookback) -> BTreeSet<ObjectRef> {
+    origins_of(nodes, vec![start], lookback).into_iter().map(|origin| origin.object).collect()
+}
+
+/// The input rows that one member was made of, of all groups that a row has read. If none of them has it, everything else
+/// the row was made of may have it.
+pub(crate) fn origins_of_member(nodes: &[Box<dyn Node>], start: Cell, member: &dyn Any) -> BTreeSet<Origin> {
+    let read = nodes[usize::from(start.node)].sources(nodes, start.slot, Lookback::All);
+    let of = |cell: &Cell| nodes[usize::from(cell.node)].member_sources(nodes, cell.slot, member);
+    let made_of: Vec<Cell> = read.iter().filter_map(of).flatten().collect();
+    let is_group = |cell: &Cell| nodes[usize::from(cell.node)].is_group();
+    let start =
+        if made_of.is_empty() { read.into_iter().filter(|c| !is_group(c)).collect() } else { made_of };
+    origins_of(nodes, start, Lookback::All)
 }

@@ -202,6 +202,20 @@ fn provenance_reaches_through_maps_and_groups() {
 }
 
 #[test]
+fn the_provenance_of_a_member_is_its_own() {
+    let (mut engine, tables) = world();
+    engine.commit(txn(&tables, &[(true, 1, Some(4)), (false, 2, Some(3)), (false, 9, Some(2))]));
+    engine.commit(txn(&tables, &[(true, 1, Some(6)), (false, 2, Some(1))]));
+    let origins = |member: (u8, u16)| {
+        let found = engine.member_provenance(&tables.heads, &1, &member);
+        found.into_iter().map(|origin| (origin.object.to_string(), origin.changed)).collect::<Vec<_>>()
+    };
+    let told = |text: &str, epoch| (text.to_owned(), epoch);
+    assert_eq!(origins((0, 1)), [told("A 1", 2), told("B 2", 2)]);
+    assert!(origins((0, 7)).is_empty(), "who is not a member has no origin");
+}
+
+#[test]
 fn only_the_owner_takes_a_row_away() {
     let (mut engine, tables) = world();
     let (mine, other) = (Shard(1), Shard(2));

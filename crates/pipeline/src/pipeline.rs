@@ -1,12 +1,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilot_base::{Issue, ObjectRef};
-use pilot_incr::{Commit, Engine, NodeStats, Txn};
+use pilot_base::{Issue, Name, ObjectRef};
+use pilot_incr::{Commit, Engine, NodeStats, Origin, Txn};
 use pilot_model::{Kind, ProxyId};
 use pilot_xds::Manifests;
 
 use crate::graph::{self, Audience, Inputs, Outputs};
+
+/// Objects that say who and where, and not what to do.
+const BACKGROUND: [&str; 8] =
+    ["Service", "EndpointSlice", "Endpoints", "Pod", "Node", "Namespace", "Proxy", "Options"];
+
+/// So many resources are traced back between two commits: tracing walks tables, and a thousand proxies may refuse at once.
+const TRACED: usize = 64;
 
 /// All state of the control plane. One owner, one writer; what it hands out is immutable.
 pub struct Pipeline {
@@ -16,6 +23,8 @@ pub struct Pipeline {
     /// What is wrong with rules, and what panicked because of them.
     issues: BTreeMap<ObjectRef, Vec<Issue>>,
     faults: BTreeMap<ObjectRef, Vec<Issue>>,
+    /// Which objects are behind resources that were asked about since the last commit.
+    traced: BTreeMap<(Arc<Audience>, Name), Vec<ObjectRef>>,
 }
 
 /// What a commit changed for the outside.
@@ -32,7 +41,14 @@ pub struct Changes {
 impl Default for Pipeline {
     fn default() -> Self {
         let (engine, inputs, outputs) = graph::build();
-        Self { engine, inputs, outputs, issues: BTreeMap::new(), faults: BTreeMap::new() }
+        Self {
+            engine,
+            inputs,
+            outputs,
+            issues: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            traced: BTreeMap::new(),
+        }
     }
 }
 
@@ -47,6 +63,7 @@ impl Pipeline {
 
     pub fn commit(&mut self, txn: Txn) -> Changes {
         let commit = self.engine.commit(txn);
+        self.traced.clear();
         let version = commit.epoch;
         let manifests = self.engine.changes(&self.outputs.manifests);
         let manifests = manifests.into_iter().map(|(audience, _, sent)| {
@@ -79,6 +96,33 @@ impl Pipeline {
         let audience = self.engine.get(&self.outputs.audiences, &proxy)?;
         let sent = self.engine.get(&self.outputs.manifests, audience)?;
         Some(Manifests { version: self.engine.epoch(), by_type: sent.by_type.clone() })
+    }
+
+    /// The objects behind a resource that a proxy was sent: of all it was made of, those that changed last. What everybody
+    /// shares (services, endpoints, proxies) is not looked for: what proxies refuse comes from rules.
+    pub fn behind(&mut self, proxy: ProxyId, resource: &Name) -> Vec<ObjectRef> {
+        let Some(audience) = self.audience_of(proxy) else { return Vec::new() };
+        let place = (audience, resource.clone());
+        if let Some(known) = self.traced.get(&place) {
+            return known.clone();
+        }
+        if self.traced.len() >= TRACED {
+            return Vec::new();
+        }
+        let found = self.trace(&place.0, resource);
+        self.traced.insert(place, found.clone());
+        found
+    }
+
+    fn trace(&self, audience: &Arc<Audience>, resource: &Name) -> Vec<ObjectRef> {
+        let origins = self.engine.member_provenance(&self.outputs.manifests, audience, resource);
+        let mut rules: Vec<_> =
+            origins.into_iter().filter(|origin| !BACKGROUND.contains(&origin.object.kind.as_str())).collect();
+        // What is written in Envoy's own words is checked least, so of those that came together it is suspected first.
+        let rank = |origin: &Origin| (origin.changed, origin.object.kind == Kind::EnvoyFilter.name());
+        rules.sort_by_key(|origin| std::cmp::Reverse(rank(origin)));
+        let Some(first) = rules.first().map(rank) else { return Vec::new() };
+        rules.into_iter().take_while(|origin| rank(origin) == first).map(|origin| origin.object).collect()
     }
 
     fn update_issues(&mut self, commit: &Commit) -> Vec<(ObjectRef, Vec<Issue>)> {

@@ -15,6 +15,7 @@ use crate::intake::{Intake, OWN_SHARD};
 use crate::issues::{Ledger, Place};
 use crate::metrics::Metrics;
 use crate::publish::{Publisher, Seat};
+use crate::refusal::Refusal;
 
 /// What the engine is told. Streams tell little and must not wait; sources wait until what they told is committed.
 enum Command {
@@ -31,7 +32,7 @@ enum Command {
     },
     Disconnect(ProxyId),
     /// All that a proxy refuses now.
-    Refusals(ProxyId, Vec<Issue>),
+    Refusals(ProxyId, Vec<Refusal>),
     Stop,
 }
 
@@ -149,8 +150,8 @@ impl EngineHandle {
         let _gone = self.commands.send(Command::Disconnect(id));
     }
 
-    pub(crate) fn refusals(&self, id: ProxyId, issues: Vec<Issue>) {
-        let _gone = self.commands.send(Command::Refusals(id, issues));
+    pub(crate) fn refusals(&self, id: ProxyId, refusals: Vec<Refusal>) {
+        let _gone = self.commands.send(Command::Refusals(id, refusals));
     }
 }
 
@@ -228,7 +229,12 @@ impl Worker {
                 self.publisher.leave(id);
                 self.ledger.set(&Place::Proxy(id.0), Vec::new());
             }
-            Command::Refusals(id, issues) => self.ledger.set(&Place::Proxy(id.0), issues),
+            Command::Refusals(id, refusals) => {
+                let pipeline = &mut self.pipeline;
+                let mut behind = |name: &Name| pipeline.behind(id, name);
+                let issues = refusals.iter().flat_map(|refusal| refusal.issues(&mut behind)).collect();
+                self.ledger.set(&Place::Proxy(id.0), issues);
+            }
             Command::Stop => waiting.stop = true,
         }
     }

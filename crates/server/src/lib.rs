@@ -21,6 +21,7 @@ mod metrics;
 mod node;
 mod pages;
 mod publish;
+mod refusal;
 mod shared_bodies;
 mod stream;
 

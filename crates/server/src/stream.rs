@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::{Clock, Hash64, Issue, Millis, Name, ObjectRef};
+use pilot_base::{Clock, Hash64, Millis, Name};
 use pilot_envoy_api::envoy::config::core::v3::Node;
 use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use pilot_model::{Proxy, ProxyId};
@@ -17,6 +17,7 @@ use crate::engine::EngineHandle;
 use crate::metrics::Metrics;
 use crate::node;
 use crate::publish::{Feed, Seat};
+use crate::refusal::Refusal;
 use crate::shared_bodies::SharedBodies;
 
 /// What all streams share.
@@ -206,7 +207,7 @@ struct Stream {
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
-    told: Vec<Issue>,
+    told: Vec<Refusal>,
     /// When the client is asked to come anew.
     end_at: Option<Millis>,
 }
@@ -319,24 +320,24 @@ impl Stream {
         for (type_url, name) in self.session.refused() {
             by_type.entry(type_url).or_default().push(name);
         }
-        let issues: Vec<Issue> = by_type.iter().map(|(t, names)| self.refusal(*t, names)).collect();
-        if issues != self.told {
-            self.told.clone_from(&issues);
-            self.guest.engine.refusals(self.guest.id, issues);
+        let refusals: Vec<Refusal> = by_type.iter().map(|(t, names)| self.refusal(*t, names)).collect();
+        if refusals != self.told {
+            self.told.clone_from(&refusals);
+            self.guest.engine.refusals(self.guest.id, refusals);
         }
         if by_type.is_empty() {
             self.reasons.clear();
         }
     }
 
-    fn refusal(&self, type_url: TypeUrl, names: &[&Name]) -> Issue {
-        let object = ObjectRef::new("Proxy", Name::empty(), self.guest.proxy.name.clone());
-        let named: Vec<&str> = names.iter().take(NAMED).map(|name| name.as_str()).collect();
-        let more =
-            if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
-        let reason = self.reasons.get(&type_url).map_or("", String::as_str);
-        let message = format!("refuses {}{more} and keeps what it had: {reason}", named.join(", "));
-        Issue::error(object, type_url.short(), message)
+    fn refusal(&self, type_url: TypeUrl, names: &[&Name]) -> Refusal {
+        Refusal {
+            proxy: self.guest.proxy.name.clone(),
+            type_url,
+            names: names.iter().take(NAMED).map(|name| (*name).clone()).collect(),
+            more: names.len().saturating_sub(NAMED),
+            reason: self.reasons.get(&type_url).cloned().unwrap_or_default(),
+        }
     }
 }
 

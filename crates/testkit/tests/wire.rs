@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pilot_envoy_api::envoy::config::core::v3::Node;
+use pilot_envoy_api::google::rpc::Status;
 use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use pilot_testkit::http_call;
 use pilot_testkit::server::PilotServer;
@@ -284,6 +285,39 @@ async fn pages_tell_what_runs_and_what_is_wrong() {
     write(&server.config, "c", "10.1.0.9");
     still_serves(&server).await;
     assert_eq!(server.process.output().matches("not YAML").count(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_is_traced_to_the_rule_behind_it() {
+    let (_scratch, mut server) = start(&[]).await;
+    let mut stream = Stream::<Delta>::open(server.grpc).await.unwrap();
+    stream.send(subscribe(TypeUrl::Cluster, &["*"], Some(node("picky"))));
+    let all = stream.next().await.unwrap().unwrap();
+    let accept = DeltaDiscoveryRequest { response_nonce: all.nonce, ..subscribe(TypeUrl::Cluster, &[], None) };
+    stream.send(accept);
+    let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: guilty, namespace: default}\n\
+                spec: {host: a.example, trafficPolicy: {loadBalancer: {simple: RANDOM}}}\n";
+    std::fs::write(server.config.join("rule.yaml"), rule).unwrap();
+    let changed = stream.next().await.unwrap().unwrap();
+    assert_eq!(
+        changed.resources.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(),
+        ["outbound|80||a.example"]
+    );
+    let status = Status { code: 13, message: "Error adding/updating cluster(s)".to_owned(), ..Status::default() };
+    stream.send(DeltaDiscoveryRequest {
+        response_nonce: changed.nonce,
+        error_detail: Some(status),
+        ..subscribe(TypeUrl::Cluster, &[], None)
+    });
+    let http = server.http;
+    let is_told = || async {
+        http_call::get(http, "/debug/issues").await.is_ok_and(|(_, body)| {
+            let issues: Vec<serde_json::Value> = serde_json::from_str(&body).unwrap_or_default();
+            issues.iter().any(|issue| issue["kind"] == "DestinationRule" && issue["name"] == "guilty")
+        })
+    };
+    server.process.until("the rule is blamed", is_told).await.unwrap();
+    still_serves(&server).await;
 }
 
 #[tokio::test]
