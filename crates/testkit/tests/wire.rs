@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pilot_envoy_api::envoy::config::core::v3::Node;
-use pilot_envoy_api::google::rpc::Status;
 use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use pilot_envoy_api::google::rpc::Status;
 use pilot_testkit::http_call;
 use pilot_testkit::server::PilotServer;
 use pilot_testkit::xds_client::{Delta, StateOfTheWorld, Stream, node};
@@ -293,7 +293,8 @@ async fn a_refusal_is_traced_to_the_rule_behind_it() {
     let mut stream = Stream::<Delta>::open(server.grpc).await.unwrap();
     stream.send(subscribe(TypeUrl::Cluster, &["*"], Some(node("picky"))));
     let all = stream.next().await.unwrap().unwrap();
-    let accept = DeltaDiscoveryRequest { response_nonce: all.nonce, ..subscribe(TypeUrl::Cluster, &[], None) };
+    let accept =
+        DeltaDiscoveryRequest { response_nonce: all.nonce, ..subscribe(TypeUrl::Cluster, &[], None) };
     stream.send(accept);
     let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: guilty, namespace: default}\n\
                 spec: {host: a.example, trafficPolicy: {loadBalancer: {simple: RANDOM}}}\n";
@@ -303,7 +304,8 @@ async fn a_refusal_is_traced_to_the_rule_behind_it() {
         changed.resources.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(),
         ["outbound|80||a.example"]
     );
-    let status = Status { code: 13, message: "Error adding/updating cluster(s)".to_owned(), ..Status::default() };
+    let status =
+        Status { code: 13, message: "Error adding/updating cluster(s)".to_owned(), ..Status::default() };
     stream.send(DeltaDiscoveryRequest {
         response_nonce: changed.nonce,
         error_detail: Some(status),
