@@ -1,6 +1,8 @@
 //! Istio's own examples of good and bad objects, through `pilotctl validate`. They come with Istio's module at test time;
 //! `PILOT_ISTIO_MODULE` says where it lies.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
