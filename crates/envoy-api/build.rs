@@ -46,7 +46,9 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/filters/listener/tls_inspector/v3/tls_inspector.proto",
     "envoy/extensions/filters/network/ext_authz/v3/ext_authz.proto",
     "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
+    "envoy/extensions/filters/network/mongo_proxy/v3/mongo_proxy.proto",
     "envoy/extensions/filters/network/rbac/v3/rbac.proto",
+    "envoy/extensions/filters/network/redis_proxy/v3/redis_proxy.proto",
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
     "envoy/extensions/path/match/uri_template/v3/uri_template_match.proto",
     "envoy/extensions/filters/network/wasm/v3/wasm.proto",
@@ -63,10 +65,11 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
     "envoy/service/discovery/v3/ads.proto",
-    // Ours: messages of Istio's Envoy build, and one that envoy-types leaves out.
+    // Ours: messages of Istio's Envoy build, and some that envoy-types leaves out.
     "istio/alpn.proto",
     "istio/nds.proto",
     "istio/stats.proto",
+    "pilot/mysql_proxy.proto",
     "udpa/type/v1/typed_struct.proto",
 ];
 
@@ -133,20 +136,25 @@ fn compiler(shipped: &Path) -> protox::Compiler {
     compiler
 }
 
-/// The one file with a relative name that is ambiguous even so: a package two imports away hides the one it means.
+/// Files with a relative name that is ambiguous even so: a package two imports away hides the one it means.
 struct Corrected {
     shipped: PathBuf,
 }
 
 impl FileResolver for Corrected {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        if name != "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto" {
+        let known = [
+            "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto",
+            "envoy/extensions/filters/network/redis_proxy/v3/redis_proxy.proto",
+        ];
+        if !known.contains(&name) {
             return Err(protox::Error::file_not_found(name));
         }
         let text =
             fs::read_to_string(self.shipped.join("data-plane-api").join(name)).map_err(protox::Error::new)?;
         let text = text
-            .replace(" common.dynamic_forward_proxy.", " .envoy.extensions.common.dynamic_forward_proxy.");
+            .replace(" common.dynamic_forward_proxy.", " .envoy.extensions.common.dynamic_forward_proxy.")
+            .replace(" common.aws.", " .envoy.extensions.common.aws.");
         File::from_source(name, &text)
     }
 }

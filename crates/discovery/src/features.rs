@@ -67,6 +67,14 @@ pub(crate) fn features(env: &Env) -> Features {
         ),
         route_collapse: flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", default.route_collapse),
         quic_listeners: flag("PILOT_ENABLE_QUIC_LISTENERS", default.quic_listeners),
+        keep_shadow_host: flag("DISABLE_SHADOW_HOST_SUFFIX", default.keep_shadow_host),
+        mongo_filter: flag("PILOT_ENABLE_MONGO_FILTER", default.mongo_filter),
+        mysql_filter: flag("PILOT_ENABLE_MYSQL_FILTER", default.mysql_filter),
+        merge_ingress: flag("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", default.merge_ingress),
+        ipv4_outbound_for_ipv6: flag(
+            "ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS",
+            default.ipv4_outbound_for_ipv6,
+        ),
         transport_connect_timeout: env
             .span("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT")
             .unwrap_or(default.transport_connect_timeout),

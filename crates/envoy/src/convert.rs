@@ -1,5 +1,7 @@
 //! Small things of which Envoy's messages are made.
 
+use std::net::IpAddr;
+
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::r#type::matcher::v3 as matcher;
@@ -69,6 +71,17 @@ pub(crate) fn localhosts(mode: IpMode) -> &'static [&'static str] {
         IpMode::V4 => &["127.0.0.1"],
         IpMode::V6 => &["::1"],
         IpMode::Dual => &["127.0.0.1", "::1"],
+    }
+}
+
+/// An address, or a range of them.
+pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
+    match text.split_once('/') {
+        Some((address, bits)) => Some((address.parse().ok()?, bits.parse().ok()?)),
+        None => {
+            let address: IpAddr = text.parse().ok()?;
+            Some((address, if address.is_ipv4() { 32 } else { 128 }))
+        }
     }
 }
 

@@ -90,6 +90,10 @@ impl Manager<'_> {
             manager.http_protocol_options.get_or_insert_default();
         }
         set_http1(&mut manager, self.traits, settings);
+        // Applications tell a forward proxy in full where requests are going.
+        if self.protocol == Protocol::HttpProxy && self.direction == Direction::Outbound {
+            manager.http_protocol_options.get_or_insert_default().allow_absolute_url = Some(true);
+        }
         set_server(&mut manager, &headers.server, self.direction);
         set_paths(&mut manager, settings.mesh.path_normalization);
         if let Some(connections) = &self.traits.connections {

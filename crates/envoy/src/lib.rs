@@ -37,18 +37,18 @@ pub use gateway::{
     gateway_virtual_hosts,
 };
 pub use listener::{
-    Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, merge_parts, outbound_listener,
-    outbound_parts, virtual_inbound, virtual_outbound,
+    Binding, Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, Surroundings,
+    http_proxy_listener, inbound_listeners, merge_parts, outbound_listener, outbound_parts, virtual_outbound,
 };
 pub use name_table::{NameEntry, NameTraits, name_entry, name_table};
 pub use patch::{
     Fault, Faults, Outcome, Patch, PatchSet, Patches, ProxyPatches, RouteSide, TablePatches, added_clusters,
     added_extensions, added_listeners, patch_cluster, patch_listener, patch_route_configuration,
 };
-pub use route_table::route_table;
+pub use route_table::{RouteTable, route_table};
 pub use security::{SecurityFilters, SecurityPolicies, security_filters};
 pub use settings::{
-    ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, PolicyTraits,
-    RouteTraits, SecretServer, Settings, TracingTraits,
+    ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, Outbound,
+    PolicyTraits, RouteTraits, SecretServer, Settings, TracingTraits,
 };
 pub use virtual_host::{Neighbours, VirtualHost, virtual_hosts};

@@ -8,14 +8,16 @@
 mod build;
 mod inbound;
 mod inspector;
+mod l4;
 mod merge;
 mod part;
+mod protocol;
 mod virtual_outbound;
 
-pub use build::outbound_listener;
-pub use inbound::{Guard, virtual_inbound};
+pub use build::{http_proxy_listener, outbound_listener};
+pub use inbound::{Guard, inbound_listeners};
 pub use merge::{OutboundListener, merge_parts};
-pub use part::{L4Part, Part, PartKey, PartKind, Place, outbound_parts};
+pub use part::{Binding, L4Part, Part, PartKey, PartKind, Place, Surroundings, outbound_parts};
 pub use virtual_outbound::virtual_outbound;
 
 pub(crate) use inspector::{proxy_protocol, tls_inspector};
@@ -30,7 +32,7 @@ use prost::Message as _;
 use crate::convert::{socket_address, wildcards};
 use crate::http_filter::Direction;
 use crate::network_filter::{TcpProxy, istio_stats};
-use crate::settings::Settings;
+use crate::settings::{Outbound, Settings};
 
 /// What the HTTP inspector says a connection in plain text speaks.
 const PLAIN_HTTP: [&str; 2] = ["http/1.1", "h2c"];
@@ -85,13 +87,17 @@ pub(crate) fn direction(direction: Direction) -> i32 {
 }
 
 /// Where connections to hosts that nobody knows go.
-fn catch_all_filters(mode: OutboundMode, idle: Option<Span>, settings: Settings<'_>) -> Vec<api::Filter> {
-    let cluster = match mode {
-        OutboundMode::RegistryOnly => BLACK_HOLE,
-        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => PASSTHROUGH,
-    };
-    let proxy = TcpProxy { idle_timeout: idle, ..TcpProxy::to(&Name::new(cluster)) };
+fn catch_all_filters(outbound: &Outbound, idle: Option<Span>, settings: Settings<'_>) -> Vec<api::Filter> {
+    let proxy = TcpProxy { idle_timeout: idle, ..TcpProxy::to(&catch_all_cluster(outbound)) };
     istio_stats(Direction::Outbound, settings).into_iter().chain([proxy.build(settings)]).collect()
+}
+
+pub(crate) fn catch_all_cluster(outbound: &Outbound) -> Name {
+    match (outbound.mode, &outbound.proxy) {
+        (OutboundMode::RegistryOnly, _) => Name::new(BLACK_HOLE),
+        (OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns, Some(proxy)) => proxy.clone(),
+        (OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns, None) => Name::new(PASSTHROUGH),
+    }
 }
 
 /// Connections to the listener's own port, which would go round in circles.

@@ -31,7 +31,7 @@ pub fn name_entry<'a>(
     endpoints: impl Fn() -> Vec<&'a Endpoint>,
 ) -> Option<NameEntry> {
     let mut info: Option<NameInfo> = None;
-    for service in plan.services.iter().filter(|_| plan.by_name) {
+    for service in plan.services.iter().filter(|_| !plan.views.is_empty()) {
         let ips = addresses(service, traits, &endpoints);
         if ips.is_empty() {
             continue;

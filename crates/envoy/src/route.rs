@@ -1,6 +1,7 @@
 //! Routes: what becomes of a request.
 
 mod action;
+mod claim;
 mod hash;
 mod header;
 mod matching;
@@ -20,13 +21,11 @@ use crate::settings::{RouteTraits, Settings};
 
 pub(crate) use hash::{hash_policy, of_service as hash_of_service};
 
-/// The gateway that stands for all sidecars.
-pub(crate) const MESH: &str = "mesh";
 const DEFAULT: &str = "default";
 
 /// Who asks for routes, and where.
 pub(crate) struct Context<'a> {
-    /// The port that was called.
+    /// The port that was called; zero where a table serves all ports.
     pub(crate) port: u16,
     /// `mesh` for sidecars, `namespace/name` for who serves a Gateway.
     pub(crate) gateway: &'a str,
@@ -79,7 +78,7 @@ fn applies(wanted: &HttpMatch, context: &Context<'_>) -> bool {
         return wanted.gateways.iter().any(|gateway| gateway == context.gateway);
     }
     let namespace = wanted.source_namespace.is_empty() || context.client == Some(&wanted.source_namespace);
-    wanted.source_labels.is_empty() && namespace
+    namespace && wanted.source_labels.subset_of(&context.traits.labels)
 }
 
 fn route(
@@ -154,7 +153,10 @@ pub(crate) fn takes_everything(route: &api::Route) -> bool {
         Some(PathSpecifier::SafeRegex(regex)) => regex.regex == ".*",
         _ => false,
     };
-    any_path && wanted.headers.is_empty() && wanted.query_parameters.is_empty()
+    any_path
+        && wanted.headers.is_empty()
+        && wanted.query_parameters.is_empty()
+        && wanted.dynamic_metadata.is_empty()
 }
 
 /// Everything to one cluster, for a host that no rule speaks of.
@@ -203,11 +205,11 @@ fn default_route(operation: String, action: api::RouteAction) -> api::Route {
 }
 
 /// What happens to requests for hosts that nobody knows.
-pub(crate) fn catch_all(name: &str, target: Option<&str>, traits: &RouteTraits) -> api::Route {
+pub(crate) fn catch_all(name: &str, target: Option<&Name>, traits: &RouteTraits) -> api::Route {
     use api::route::Action;
     let action = match target {
         Some(cluster) => {
-            let mut action = action::to(&Name::new(cluster));
+            let mut action = action::to(cluster);
             action::set_timeout(&mut action, None);
             action.append_x_forwarded_host = traits.x_forwarded_host;
             Action::Route(action)

@@ -6,10 +6,28 @@ use pilot_model::OutboundMode;
 use pilot_xds::{ChildMap, Children, Chunk, Encoded, Summary, TypeUrl};
 use prost::Message as _;
 
-use crate::listener::PASSTHROUGH;
+use crate::listener::catch_all_cluster;
 use crate::route::catch_all;
 use crate::settings::RouteTraits;
 use crate::virtual_host::VIRTUAL_HOSTS;
+
+/// Which table of routes a listener uses.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RouteTable {
+    /// All hosts of a port.
+    Port(u16),
+    /// All hosts at all ports, for a forward proxy or a socket file.
+    Named(Name),
+}
+
+impl RouteTable {
+    pub fn name(&self) -> Name {
+        match self {
+            Self::Port(port) => Name::from(port.to_string()),
+            Self::Named(name) => name.clone(),
+        }
+    }
+}
 
 /// Answers that Envoy gives itself may be this long.
 const DIRECT_RESPONSE_LIMIT: u32 = 1 << 20;
@@ -25,29 +43,31 @@ pub(crate) fn table(name: &str) -> api::RouteConfiguration {
     }
 }
 
-/// The routes of a port: what all proxies share, what these see differently, and what becomes of other hosts.
+/// The routes of a table: what all proxies share, what these see differently, and what becomes of other hosts.
 pub fn route_table(
-    port: u16,
+    which: &RouteTable,
     shared: &ChildMap,
     summary: Summary,
     own: &ChildMap,
     traits: &RouteTraits,
 ) -> Encoded {
-    let name = port.to_string();
+    let name = which.name();
     let last = Chunk::new(VIRTUAL_HOSTS, &other_hosts(traits).encode_to_vec());
     let children = Children::new(shared.clone(), summary, own.clone(), Some(last));
-    Encoded::assemble(TypeUrl::Route, Name::from(name.clone()), &table(&name).encode_to_vec(), children)
+    Encoded::assemble(TypeUrl::Route, name.clone(), &table(&name).encode_to_vec(), children)
 }
 
 fn other_hosts(traits: &RouteTraits) -> api::VirtualHost {
-    let (name, target) = match traits.outbound {
+    let (name, target) = match traits.outbound.mode {
         OutboundMode::RegistryOnly => ("block_all", None),
-        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => ("allow_any", Some(PASSTHROUGH)),
+        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => {
+            ("allow_any", Some(catch_all_cluster(&traits.outbound)))
+        }
     };
     api::VirtualHost {
         name: name.to_owned(),
         domains: vec!["*".to_owned()],
-        routes: vec![catch_all(name, target, traits)],
+        routes: vec![catch_all(name, target.as_ref(), traits)],
         include_request_attempt_count: traits.attempt_count,
         ..api::VirtualHost::default()
     }

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use pilot_base::Name;
+use pilot_base::{Labels, Name};
 use pilot_mesh::{AccessLogs, ExtensionUse, StatsPlan, TracingPlan};
 use pilot_model::{
-    CertificateFiles, ConfigId, ConnectionSettings, GatewayTopology, Interception, IpMode, MeshConfig,
-    MeshOptions, OutboundMode, ProxyHeaders, ProxyTracing, ProxyType, Span, Version,
+    Caller, CertificateFiles, ConfigId, ConnectionSettings, GatewayTopology, Interception, IpMode,
+    MeshConfig, MeshOptions, OutboundMode, ProxyHeaders, ProxyTracing, ProxyType, Span, Version,
 };
 
 /// What every resource may depend on.
@@ -80,9 +80,11 @@ pub struct EndpointTraits {
 pub struct ListenerTraits {
     pub ip_mode: IpMode,
     pub interception: Interception,
-    /// The cluster it runs in decides by which addresses services are called.
-    pub cluster: Name,
-    pub outbound: OutboundMode,
+    /// What decides by which addresses services are called.
+    pub caller: Caller,
+    /// Those of its labels that some rule for connections asks for.
+    pub labels: Labels,
+    pub outbound: Outbound,
     pub exact_balance: bool,
     pub inbound_exact_balance: bool,
     pub unprivileged: bool,
@@ -94,6 +96,14 @@ pub struct ListenerTraits {
     pub external_secrets: bool,
     /// For outbound traffic, and for that of gateways.
     pub chain: Arc<ChainTraits>,
+}
+
+/// What becomes of traffic to hosts that nobody declared.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Outbound {
+    pub mode: OutboundMode,
+    /// The cluster that a Sidecar sends it to, instead of where it was going.
+    pub proxy: Option<Name>,
 }
 
 /// What, beyond that, can shape a listener for HTTP. Most of it is for tracing, and differs from workload to workload.
@@ -139,10 +149,14 @@ pub struct PolicyTraits {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RouteTraits {
     pub ip_mode: IpMode,
-    pub cluster: Name,
+    pub caller: Caller,
     /// What stands behind the namespace in the proxy's DNS domain: `.svc.cluster.local`.
     pub dns_suffix: Name,
-    pub outbound: OutboundMode,
+    /// Those of its labels that some rule for requests asks for.
+    pub labels: Labels,
+    pub outbound: Outbound,
+    /// Does it serve as a forward proxy, too?
+    pub http_proxy: bool,
     /// Does the application call the proxy's ports, instead of being redirected to them?
     pub local: bool,
     pub attempt_count: bool,

@@ -1,19 +1,22 @@
 //! Virtual hosts: the names by which a host is called, and its routes.
 
+mod domains;
+
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
 use pilot_envoy_api::envoy::config::route::v3 as api;
-use pilot_mesh::{ClusterName, HostPlan};
-use pilot_model::{Destination, Registry, Resolution, Service, ServicePort};
+use pilot_mesh::{ClusterName, HostPlan, MESH, RouteRule, View};
+use pilot_model::{Destination, EgressListener, Protocol, Resolution, Service, ServicePort};
 use pilot_xds::{Chunk, Encoded};
 use prost::Message as _;
 
 use crate::route::{self, Context};
-use crate::route_table::sniffed_table;
+use crate::route_table::{RouteTable, sniffed_table};
 use crate::settings::{RouteTraits, Settings};
+pub(crate) use domains::domain;
+use domains::{Naming, at_port};
 
 /// The field of a `RouteConfiguration` that holds its virtual hosts.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
@@ -23,10 +26,10 @@ const HTTP_PORT: u16 = 80;
 /// A host at one port.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VirtualHost {
-    pub port: u16,
+    pub table: RouteTable,
     /// `host:port`
     pub name: Name,
-    /// Its entry in the routes of the port.
+    /// Its entry in the table.
     pub entry: Chunk,
     /// Routes of its own, for a listener that serves no other host.
     pub own: Option<Arc<Encoded>>,
@@ -42,23 +45,45 @@ pub trait Neighbours {
     fn covers(&self, pattern: &Host, port: u16) -> bool;
 }
 
-/// All entries of a host in tables of routes. `client` is the namespace of the asking proxies, if they share one.
+/// All entries of a host in tables of routes. `client` is the namespace of the asking proxies, if they share one, and
+/// `listeners` are the egress listeners they have.
 pub fn virtual_hosts(
     plan: &HostPlan,
-    client: Option<&Name>,
+    (client, listeners): (Option<&Name>, &[EgressListener]),
     traits: &RouteTraits,
     around: &impl Neighbours,
     settings: Settings<'_>,
 ) -> Vec<VirtualHost> {
-    let maker = Maker { plan, client, traits, around, settings };
-    let declared = plan.ports().into_iter().filter(|(_, port)| port.protocol.is_http_or_auto());
-    let of_service = declared.map(|(service, port)| maker.of_service(service, port));
-    let of_rules = maker.ports_of_rules().into_iter().filter_map(|port| maker.of_rule(port));
-    of_service.chain(of_rules).collect()
+    let mut out = Vec::new();
+    for view in &plan.views {
+        let Some(listener) = listeners.get(view.listener) else { continue };
+        let maker = Maker { plan, view, listener, client, traits, around, settings };
+        match &listener.port {
+            None => {
+                let before = listeners[..view.listener].iter().filter_map(|other| other.port.as_ref());
+                let claimed: BTreeSet<u16> = before.map(|port| port.number).collect();
+                out.extend(maker.at_ports(|port| !claimed.contains(&port)));
+                if traits.http_proxy {
+                    out.extend(maker.at_any_port(&RouteTable::Named(Name::new("http_proxy"))));
+                }
+            }
+            Some(port) if !port.protocol.is_http_or_auto() => (),
+            Some(port) if port.number == 0 => {
+                out.extend(maker.at_any_port(&RouteTable::Named(listener.bind.clone())));
+            }
+            Some(port) if port.protocol == Protocol::HttpProxy => {
+                out.extend(maker.at_any_port(&RouteTable::Port(port.number)));
+            }
+            Some(port) => out.extend(maker.at_ports(|number| number == port.number)),
+        }
+    }
+    out
 }
 
 struct Maker<'a, N> {
     plan: &'a HostPlan,
+    view: &'a View,
+    listener: &'a EgressListener,
     client: Option<&'a Name>,
     traits: &'a RouteTraits,
     around: &'a N,
@@ -66,24 +91,63 @@ struct Maker<'a, N> {
 }
 
 impl<N: Neighbours> Maker<'_, N> {
+    /// The entries of a host in the tables of the ports it is called at.
+    fn at_ports(&self, wanted: impl Fn(u16) -> bool) -> Vec<VirtualHost> {
+        let declared = self.http_ports().filter(|(_, port)| wanted(port.number));
+        let of_service = declared.map(|(service, port)| self.of_service(service, port));
+        let of_rules = self.ports_of_rules().into_iter().filter(|port| wanted(*port));
+        of_service.chain(of_rules.filter_map(|port| self.of_rule(port))).collect()
+    }
+
+    /// The entries in a table that serves all ports: what is called is told by the port in the name. Without one it is
+    /// the port of HTTP, if that is the host's first.
+    fn at_any_port(&self, table: &RouteTable) -> Vec<VirtualHost> {
+        let mut out = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (service, port) in self.http_ports() {
+            let mut domains = self.domains(service, port.number, Naming::WithPort);
+            domains.retain(|name| seen.insert(name.clone()));
+            domains.retain(|name| port.number == HTTP_PORT || name.contains(':'));
+            if !domains.is_empty() {
+                let rules = self.view.routes.iter();
+                let routes = self.routes(rules, 0).unwrap_or_else(|| vec![self.default_route(port.number)]);
+                out.push(finish(table.clone(), self.build(port.number, domains, routes), None));
+            }
+        }
+        let beside = |port: &u16| *port == HTTP_PORT && self.siblings_serve(HTTP_PORT);
+        if self.ports_of_rules().iter().any(beside)
+            && let Some(routes) = self.routes(self.naming_rules(), 0)
+        {
+            let message = self.build(HTTP_PORT, vec![domain(self.plan.host.as_str())], routes);
+            out.push(finish(table.clone(), message, None));
+        }
+        out
+    }
+
+    fn http_ports(&self) -> impl Iterator<Item = (&Arc<Service>, &ServicePort)> {
+        self.view.ports().into_iter().filter(|(_, port)| port.protocol.is_http_or_auto())
+    }
+
     fn of_service(&self, service: &Service, port: &ServicePort) -> VirtualHost {
-        let routes = self.routes(port.number).unwrap_or_else(|| vec![self.default_route(port.number)]);
-        let own = (port.protocol == pilot_model::Protocol::Auto && self.has_own_listener())
+        let routes = self.routes(self.view.routes.iter(), port.number);
+        let routes = routes.unwrap_or_else(|| vec![self.default_route(port.number)]);
+        let own = (port.protocol == Protocol::Auto && self.has_own_listener())
             .then(|| Arc::new(sniffed_table(&self.build(port.number, vec!["*".to_owned()], routes.clone()))));
-        let message = self.build(port.number, self.domains(service, port.number), routes);
-        finish(message, port.number, own)
+        let message = self.build(port.number, self.domains(service, port.number, Naming::Plain), routes);
+        finish(RouteTable::Port(port.number), message, own)
     }
 
     /// The entry of a host that has rules but no service at this port.
     fn of_rule(&self, port: u16) -> Option<VirtualHost> {
-        let routes = self.routes(port)?;
+        let here = self.naming_rules().filter(|rule| port == HTTP_PORT || self.serves(rule, port));
+        let routes = self.routes(here, port)?;
         let message = self.build(port, vec![domain(self.plan.host.as_str())], routes);
-        Some(finish(message, port, None))
+        Some(finish(RouteTable::Port(port), message, None))
     }
 
     fn build(&self, port: u16, domains: Vec<String>, routes: Vec<api::Route>) -> api::VirtualHost {
         api::VirtualHost {
-            name: format!("{}:{port}", domain(self.plan.host.as_str())),
+            name: at_port(self.plan.host.as_str(), port),
             domains,
             routes,
             include_request_attempt_count: self.traits.attempt_count,
@@ -92,19 +156,28 @@ impl<N: Neighbours> Maker<'_, N> {
     }
 
     /// The routes of the first rule that has any for these clients at this port.
-    fn routes(&self, port: u16) -> Option<Vec<api::Route>> {
+    fn routes<'r>(
+        &self,
+        mut rules: impl Iterator<Item = &'r Arc<RouteRule>>,
+        port: u16,
+    ) -> Option<Vec<api::Route>> {
         let traffic = |to: &Destination| self.around.plan(&to.host).and_then(|plan| plan.traffic.as_ref());
+        // Services that lack the port that was called do not count where one was.
+        let only_port = |to: &Destination| match &self.view_of(&to.host)?.ports()[..] {
+            [(_, only)] if port == 0 => Some(only.number),
+            _ => None,
+        };
         let context = Context {
             port,
-            gateway: route::MESH,
+            gateway: MESH,
             tls: false,
             client: self.client,
             traits: self.traits,
             settings: self.settings,
             traffic: &traffic,
-            only_port: &|_| None,
+            only_port: &only_port,
         };
-        self.plan.routes.iter().map(|rule| route::of_rule(rule, &context)).find(|routes| !routes.is_empty())
+        rules.find_map(|rule| Some(route::of_rule(rule, &context)).filter(|routes| !routes.is_empty()))
     }
 
     fn default_route(&self, port: u16) -> api::Route {
@@ -117,97 +190,55 @@ impl<N: Neighbours> Maker<'_, N> {
 
     /// Is there a listener that serves only this host?
     fn has_own_listener(&self) -> bool {
-        let addresses = || self.plan.services.iter().flat_map(|s| s.addresses_in(&self.traits.cluster));
-        self.traits.local || addresses().any(|address| !address.contains('/'))
+        let at_own_address = |service: &Arc<Service>| {
+            let addresses = service.addresses_from(&self.traits.caller);
+            addresses.iter().any(|address| !address.contains('/'))
+                || service.resolution == Resolution::Passthrough
+        };
+        self.traits.local
+            || !self.listener.bind.is_empty()
+            || self.listener.capture == pilot_model::CaptureMode::None
+            || self.view.services.iter().any(at_own_address)
+    }
+
+    /// Rules that speak of this very host. A pattern routes services; it does not make up hosts.
+    fn naming_rules(&self) -> impl Iterator<Item = &Arc<RouteRule>> {
+        self.view.routes.iter().filter(|rule| rule.spec.hosts.contains(&self.plan.host))
+    }
+
+    /// Do other hosts of a rule serve HTTP at this port?
+    fn serves(&self, rule: &RouteRule, port: u16) -> bool {
+        let views = rule.spec.hosts.iter().filter_map(|host| self.view_of(host));
+        views.into_iter().any(|view| view.serves_http(port))
+    }
+
+    fn siblings_serve(&self, port: u16) -> bool {
+        self.naming_rules().any(|rule| self.serves(rule, port))
+    }
+
+    fn view_of(&self, host: &Host) -> Option<&View> {
+        self.around.plan(host)?.view(self.view.listener)
     }
 
     /// Ports at which the host is served only because rules speak of it: where other hosts of the same rule are services,
     /// and the port of HTTP.
     fn ports_of_rules(&self) -> BTreeSet<u16> {
-        let siblings = self.plan.routes.iter().flat_map(|rule| &rule.spec.hosts);
-        let ports = siblings.filter_map(|host| self.around.plan(host)).flat_map(HostPlan::ports);
+        if self.naming_rules().next().is_none() {
+            return BTreeSet::new();
+        }
+        let siblings = self.naming_rules().flat_map(|rule| &rule.spec.hosts);
+        let ports = siblings.filter_map(|host| self.view_of(host)).flat_map(View::ports);
         let ports = ports.filter(|(_, port)| port.protocol.is_http_or_auto()).map(|(_, port)| port.number);
         let mut out: BTreeSet<u16> = ports.chain([HTTP_PORT]).collect();
-        let named = |rule: &Arc<pilot_mesh::RouteRule>| rule.spec.hosts.contains(&self.plan.host);
-        if !self.plan.routes.iter().any(named) {
-            // A pattern routes services; it does not make up hosts.
-            out.clear();
-        }
         if self.plan.host.is_wildcard() {
             out.retain(|port| !self.around.covers(&self.plan.host, *port));
         }
-        out.retain(|port| self.plan.port(*port).is_none());
+        out.retain(|port| self.view.port(*port).is_none());
         out
-    }
-
-    /// Every name by which clients may call the service.
-    fn domains(&self, service: &Service, port: u16) -> Vec<String> {
-        let host = service.host.as_str();
-        let mut short = Vec::new();
-        if self.settings.options.features.absolute_fqdn && host.parse::<IpAddr>().is_err() {
-            short.push(format!("{host}."));
-        }
-        short.extend(self.short_names(host));
-        short.retain(|name| !self.is_another_host(name, port));
-        let mut out: Vec<String> = std::iter::once(domain(host)).chain(short).collect();
-        // Endpoints of a headless service have names of their own below that of the service.
-        if service.registry == Registry::Kubernetes && service.resolution == Resolution::Passthrough {
-            let below: Vec<String> = out.iter().map(|name| format!("*.{name}")).collect();
-            out.extend(below);
-        }
-        let addresses = self.plan.services.iter().flat_map(|s| s.addresses_in(&self.traits.cluster));
-        for address in addresses.filter(|address| self.is_first_at(address, port)) {
-            let name = domain(&address);
-            if !out.contains(&name) {
-                out.push(name);
-            }
-        }
-        out
-    }
-
-    /// The beginnings of a name that are enough in the clients' domain.
-    fn short_names(&self, host: &str) -> Vec<String> {
-        let suffix = self.traits.dns_suffix.as_str();
-        let whole = if suffix.is_empty() { None } else { host.strip_suffix(suffix) };
-        // `name.namespace`
-        let Some((name, namespace)) = whole.and_then(|whole| whole.split_once('.')) else {
-            return Vec::new();
-        };
-        let both = format!("{name}.{namespace}");
-        if self.client.is_some_and(|client| client == namespace) {
-            return vec![name.to_owned(), format!("{both}.svc"), both];
-        }
-        vec![both.clone(), format!("{both}.svc")]
-    }
-
-    fn is_another_host(&self, name: &str, port: u16) -> bool {
-        let other = Host::new(name);
-        let Some(plan) = self.around.plan(&other).filter(|_| other != self.plan.host) else { return false };
-        let by_rule = || {
-            let around = Maker { plan, ..*self };
-            around.ports_of_rules().contains(&port)
-        };
-        plan.serves_http(port) || by_rule()
-    }
-
-    /// Of several hosts with one address the first by name is called by it.
-    fn is_first_at(&self, address: &Name, port: u16) -> bool {
-        let hosts = self.around.hosts_at(address);
-        let earlier = hosts.iter().take_while(|host| **host < self.plan.host);
-        let served = |host: &Host| self.around.plan(host).is_some_and(|plan| plan.serves_http(port));
-        !earlier.into_iter().any(served)
     }
 }
 
-/// A name as it stands in a `Host` header.
-pub(crate) fn domain(name: &str) -> String {
-    match name.parse::<Ipv6Addr>() {
-        Ok(address) => format!("[{address}]"),
-        Err(_) => name.to_owned(),
-    }
-}
-
-fn finish(message: api::VirtualHost, port: u16, own: Option<Arc<Encoded>>) -> VirtualHost {
+fn finish(table: RouteTable, message: api::VirtualHost, own: Option<Arc<Encoded>>) -> VirtualHost {
     let entry = Chunk::new(VIRTUAL_HOSTS, &message.encode_to_vec());
-    VirtualHost { port, name: Name::from(message.name), entry, own }
+    VirtualHost { table, name: Name::from(message.name), entry, own }
 }

@@ -45,6 +45,25 @@ pub fn choose<'a>(
     chosen
 }
 
+/// Adds a service of the same host that was found in another way: one from Kubernetes takes the place of others, and of
+/// two that are alike each adds its ports.
+pub(crate) fn add_service(services: &mut Vec<Arc<Service>>, service: &Arc<Service>) {
+    let Some(first) = services.first() else {
+        services.push(Arc::clone(service));
+        return;
+    };
+    match (first.registry, service.registry) {
+        (Registry::External, Registry::Kubernetes) => *services = vec![Arc::clone(service)],
+        _ if services.contains(service) || !alike(first, service) => (),
+        _ => services.push(Arc::clone(service)),
+    }
+}
+
+fn alike(a: &Service, b: &Service) -> bool {
+    let key = |s: &Service| (s.namespace.clone(), s.registry, s.resolution, s.export_to.clone());
+    key(a) == key(b) && a.labels == b.labels && a.selector == b.selector
+}
+
 /// The ports of services that share a host. The first service that has a port says what it is.
 pub fn ports(services: &[Arc<Service>]) -> Vec<(&Arc<Service>, &ServicePort)> {
     let mut out: Vec<(&Arc<Service>, &ServicePort)> = Vec::new();

@@ -3,12 +3,15 @@
 //! ```text
 //!   ServiceEntry ─entry─► Service, Endpoint ◄─kube─ Service, EndpointSlice, Pod
 //!   services of a host ─choose─► the one a client sees
-//!   DestinationRules   ─traffic─► one TrafficPlan      VirtualServices ─routes─► those that apply
-//!                        all three ─plan─► HostPlan, which `envoy` turns into resources
+//!   DestinationRules   ─traffic─► one TrafficPlan      VirtualServices ─delegate, routes─► those that apply
+//!   Sidecar            ─egress──► what its listeners let through
+//!                       all of them ─plan─► HostPlan, which `envoy` turns into resources
 //! ```
 
 mod attachment;
 mod choose;
+mod delegate;
+mod egress;
 mod entry;
 mod extensions;
 mod gateway;
@@ -30,7 +33,10 @@ mod workload;
 mod testing;
 
 pub use attachment::Workload;
+pub(crate) use choose::add_service;
 pub use choose::{choose, ports};
+pub use delegate::{DelegateProblem, check_delegate, delegate_id, merge_delegates};
+pub use egress::{EgressKey, Ports, covering_keys, egress_keys, egress_listeners, imports_rule};
 pub use entry::{EntryPlan, EntrySurroundings, expand_entry};
 pub use extensions::{
     ChainKind, ExtensionUse, UsedCode, extension_name, plugin_extension_id, used_extensions,
@@ -39,15 +45,18 @@ pub use gateway::{
     GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, Quic, ServedHost, gateway_rank,
     intersection, l4_applies, merge_gateways, more_specific, overlaps,
 };
-pub use inbound::{Target, order_targets};
+pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for};
 pub use kube::kube_endpoints;
-pub use layer::{EgressKey, Layer, egress_keys, imports};
+pub use layer::Layer;
 pub use locality::{LbSetting, Place, compared_labels, effective_locality, lb_labels, service_labels};
 pub use names::{ClusterName, Direction, fqdn, spiffe};
 pub use peer::{NamespacePeers, PeerModes};
-pub use plan::{HostPlan, Outlook};
+pub use plan::{HostPlan, LedTo, Outlook, View, rule_destinations};
 pub use policy::{declared_tls, for_cluster, for_port, for_subset, with_default};
-pub use routes::{RouteRule, applies_to_mesh, destinations, resolve_routes, select_routes};
+pub use routes::{
+    MESH, RouteIndex, RouteRule, applies_to_mesh, destinations, l4_source_labels, resolve_routes,
+    routes_connections, source_labels,
+};
 pub use telemetry::{AccessLogs, LogTo, MetricPlan, StatsPlan, TelemetryScope, TraceTo, TracingPlan};
 pub use traffic::{RuleIndex, TrafficPlan, resolve_rule, select_traffic};
 pub use trust_domain::{domains_with_aliases, principals_with_aliases, trust_domains};

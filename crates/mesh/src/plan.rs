@@ -1,14 +1,17 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
-use pilot_model::{EgressHost, MeshConfig, Resolution, Service, ServicePort, Visibility};
+use pilot_model::{EgressListener, MeshConfig, Resolution, Service, ServicePort, Visibility};
 
-use crate::layer::lets_through;
+use crate::egress::{Ports, import, imports_rule};
 use crate::locality;
-use crate::routes::{RouteRule, destinations, select_routes, source_namespaces, special_namespaces};
+use crate::routes::{
+    RouteIndex, RouteRule, about_connections, destinations, destinations_for, l4_destinations,
+    l4_source_namespaces, select_l4_routes, select_routes, source_namespaces, special_namespaces,
+};
 use crate::traffic::{RuleIndex, TrafficPlan, select_traffic};
-use crate::{Layer, choose, ports};
+use crate::{Layer, add_service, choose, ports};
 
 /// What a host is to the proxies of one layer.
 #[derive(Clone, PartialEq, Debug)]
@@ -17,12 +20,23 @@ pub struct HostPlan {
     /// Every service object with this host that counts, the most important first. Empty for a host that only rules know.
     pub services: Vec<Arc<Service>>,
     pub traffic: Option<TrafficPlan>,
-    /// VirtualServices that may route it.
-    pub routes: Vec<Arc<RouteRule>>,
+    /// How it can be called by its own name. Not at all, if only the rules of other hosts lead to it.
+    pub views: Vec<View>,
     /// Do clients in different places call it differently?
     pub by_locality: bool,
-    /// Can it be called by its own name? Not if only the rules of other hosts lead to it.
-    pub by_name: bool,
+}
+
+/// A host as it is called through one egress listener.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// Which of the egress listeners; the first where there is no Sidecar.
+    pub listener: usize,
+    /// Its services, with the ports that the listener serves.
+    pub services: Vec<Arc<Service>>,
+    /// VirtualServices that may route its requests; the first that has a route counts.
+    pub routes: Vec<Arc<RouteRule>>,
+    /// VirtualServices that route its connections; all of them count, in order.
+    pub l4_routes: Vec<Arc<RouteRule>>,
 }
 
 impl HostPlan {
@@ -42,6 +56,24 @@ impl HostPlan {
         self.services.iter().any(looks_up)
     }
 
+    pub fn view(&self, listener: usize) -> Option<&View> {
+        self.views.iter().find(|view| view.listener == listener)
+    }
+
+    /// The port of a destination that does not name one: the only one there is, else the one that was called.
+    pub fn default_port(&self, called: u16) -> u16 {
+        match &self.ports()[..] {
+            [(_, only)] => only.number,
+            _ => called,
+        }
+    }
+}
+
+impl View {
+    pub fn ports(&self) -> Vec<(&Arc<Service>, &ServicePort)> {
+        ports(&self.services)
+    }
+
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
         self.services.iter().find_map(|service| service.port(number))
     }
@@ -52,6 +84,13 @@ impl HostPlan {
     }
 }
 
+/// A rule that was let through by a listener leads to a host, at some of its ports.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LedTo {
+    pub listener: usize,
+    pub ports: Ports,
+}
+
 /// What can be asked about a host while its plan is made.
 pub struct Outlook<'a, R, V> {
     pub mesh: &'a MeshConfig,
@@ -60,45 +99,67 @@ pub struct Outlook<'a, R, V> {
     pub rules: R,
     pub routes: V,
     /// What a Sidecar lets through, where there is one.
-    pub imports: Option<&'a [EgressHost]>,
+    pub listeners: Option<&'a [EgressListener]>,
 }
 
-impl<R: RuleIndex, V: Fn(&Host) -> Vec<Arc<RouteRule>>> Outlook<'_, R, V> {
+impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
     /// The plan for a host in a layer, or nothing if the layer does not see it.
-    pub fn plan(&self, host: &Host, layer: &Layer) -> Option<HostPlan> {
+    pub fn plan(&self, host: &Host, layer: &Layer, led_to: &[LedTo]) -> Option<HostPlan> {
+        let mut services = Vec::new();
+        let mut views = Vec::new();
+        let everything = [EgressListener::default()];
+        for (at, listener) in self.listeners.unwrap_or(&everything).iter().enumerate() {
+            if let Some(view) = self.view(host, layer, at, listener) {
+                view.services.iter().for_each(|service| add_service(&mut services, service));
+                views.push(view);
+            }
+            for led in led_to.iter().filter(|led| led.listener == at) {
+                let found = choose(self.services.iter(), layer.client(), &self.mesh.service_export_to);
+                let ports = if listener.service_port().is_some() {
+                    &Ports::of_listener(listener)
+                } else {
+                    &led.ports
+                };
+                let trimmed = found.iter().filter_map(|service| ports.trim(service));
+                trimmed.for_each(|service| add_service(&mut services, &service));
+            }
+        }
+        (!services.is_empty() || !views.is_empty()).then(|| self.of_services(host, layer, services, views))
+    }
+
+    fn view(&self, host: &Host, layer: &Layer, at: usize, listener: &EgressListener) -> Option<View> {
         let client = layer.client();
-        let let_through =
-            |service: &&Arc<Service>| self.imports.is_none_or(|imports| lets_through(imports, service));
-        let seen = self.services.iter().filter(let_through);
-        let services = choose(seen, client, &self.mesh.service_export_to);
-        let routes = select_routes(host, client, self.mesh, &self.routes);
+        let let_through = |service: &Arc<Service>| match self.listeners {
+            Some(_) => import(listener, service),
+            None => Some(Arc::clone(service)),
+        };
+        let seen: Vec<Arc<Service>> = self.services.iter().filter_map(let_through).collect();
+        let services = choose(seen.iter(), client, &self.mesh.service_export_to);
+        let admitted = |rule: &RouteRule| self.listeners.is_none() || imports_rule(listener, rule);
+        let routes = select_routes(host, client, self.mesh, admitted, &self.routes);
         if services.is_empty() && routes.is_empty() {
             return None;
         }
-        Some(HostPlan { routes, by_name: true, ..self.for_services(host, layer, services) })
+        let l4_routes = if services.is_empty() {
+            Vec::new()
+        } else {
+            select_l4_routes(host, client, self.mesh, admitted, &self.routes)
+        };
+        Some(View { listener: at, services, routes, l4_routes })
     }
 
-    /// The plan for a host that a Sidecar does not let through, but that a rule for one of its hosts leads to.
-    pub fn destination_plan(&self, host: &Host, layer: &Layer) -> Option<HostPlan> {
-        let services = choose(self.services.iter(), layer.client(), &self.mesh.service_export_to);
-        (!services.is_empty()).then(|| self.for_services(host, layer, services))
-    }
-
-    fn for_services(&self, host: &Host, layer: &Layer, services: Vec<Arc<Service>>) -> HostPlan {
-        let client = layer.client();
-        let traffic = services
-            .first()
-            .and_then(|service| select_traffic(host, &service.namespace, client, self.mesh, &self.rules));
+    fn of_services(
+        &self,
+        host: &Host,
+        layer: &Layer,
+        services: Vec<Arc<Service>>,
+        views: Vec<View>,
+    ) -> HostPlan {
+        let traffic = services.first().and_then(|service| {
+            select_traffic(host, &service.namespace, layer.client(), self.mesh, &self.rules)
+        });
         let by_locality = locality::matters(&services, traffic.as_ref(), self.mesh);
-        let host = host.clone();
-        HostPlan { host, services, traffic, routes: Vec::new(), by_locality, by_name: false }
-    }
-
-    /// The hosts that the rules for a host lead the proxies of a layer to.
-    pub fn destinations(&self, host: &Host, layer: &Layer) -> BTreeSet<Host> {
-        let rules = select_routes(host, layer.client(), self.mesh, &self.routes);
-        let all = rules.iter().flat_map(|rule| destinations(&rule.spec));
-        all.map(|destination| destination.host.clone()).filter(|other| other != host).collect()
+        HostPlan { host: host.clone(), services, traffic, views, by_locality }
     }
 
     /// Namespaces for which the plan may differ from the base's: where the host is exported to, where several services
@@ -123,9 +184,12 @@ impl<R: RuleIndex, V: Fn(&Host) -> Vec<Arc<RouteRule>>> Outlook<'_, R, V> {
                     _ => None,
                 }));
             }
-            for rule in (self.routes)(&host) {
+            for rule in self.routes.written_for(&host) {
                 out.extend(special_namespaces(&rule, self.mesh));
             }
+        }
+        for rule in about_connections(host, &self.routes) {
+            out.extend(special_namespaces(&rule, self.mesh));
         }
         out
     }
@@ -134,25 +198,59 @@ impl<R: RuleIndex, V: Fn(&Host) -> Vec<Arc<RouteRule>>> Outlook<'_, R, V> {
     /// name, and those that a rule speaks of.
     pub fn naming_namespaces(&self, host: &Host) -> BTreeSet<Name> {
         let mut out: BTreeSet<Name> = self.services.iter().map(|service| service.namespace.clone()).collect();
+        let in_kubernetes = host.as_str().split_once(".svc.").and_then(|(whole, _)| whole.split_once('.'));
+        out.extend(in_kubernetes.map(|(_, namespace)| Name::new(namespace)));
         for host in written_for(host) {
-            out.extend((self.routes)(&host).iter().flat_map(|rule| source_namespaces(&rule.spec)));
+            let rules = self.routes.written_for(&host);
+            out.extend(rules.iter().flat_map(|rule| source_namespaces(&rule.spec)));
         }
         out
+    }
+
+    /// Namespaces whose proxies are sent other listeners though the plan is the same.
+    pub fn connecting_namespaces(&self, host: &Host) -> BTreeSet<Name> {
+        let rules = about_connections(host, &self.routes);
+        rules.iter().flat_map(|rule| l4_source_namespaces(&rule.spec)).collect()
     }
 
     /// Every host that some rule for this one leads to.
     pub fn possible_destinations(&self, host: &Host) -> BTreeSet<Host> {
-        let rules = written_for(host).flat_map(|host| (self.routes)(&host));
-        let mut out: BTreeSet<Host> = BTreeSet::new();
-        for rule in rules {
-            out.extend(destinations(&rule.spec).map(|destination| destination.host.clone()));
-        }
-        out.remove(host);
-        out
+        let rules: Vec<_> = written_for(host).flat_map(|host| self.routes.written_for(&host)).collect();
+        others(host, rules.iter().flat_map(|rule| destinations(&rule.spec)))
     }
+
+    /// Every host that some rule for connections to this one leads to.
+    pub fn possible_l4_destinations(&self, host: &Host) -> BTreeSet<Host> {
+        let rules = about_connections(host, &self.routes);
+        others(host, rules.iter().flat_map(|rule| l4_destinations(&rule.spec)))
+    }
+}
+
+fn others<'a>(
+    host: &Host,
+    destinations: impl Iterator<Item = &'a pilot_model::Destination>,
+) -> BTreeSet<Host> {
+    destinations.map(|to| &to.host).filter(|other| *other != host).cloned().collect()
+}
+
+/// The hosts that a rule leads the proxies of a namespace to, and at which ports.
+pub fn rule_destinations(rule: &RouteRule, client: &Name) -> BTreeMap<Host, Ports> {
+    let mut out: BTreeMap<Host, Ports> = BTreeMap::new();
+    for to in destinations_for(&rule.spec, client) {
+        let ports = out.entry(to.host.clone()).or_insert_with(|| Ports::These(BTreeSet::new()));
+        match (ports, to.port) {
+            (Ports::These(these), Some(port)) => {
+                these.insert(port);
+            }
+            (ports, None) => *ports = Ports::All,
+            (Ports::All, Some(_)) => (),
+        }
+    }
+    out
 }
 
 /// The hosts that rules for a host are written for: itself, and every pattern that covers it.
 fn written_for(host: &Host) -> impl Iterator<Item = Host> {
-    std::iter::once(host.clone()).chain(host.covering_patterns())
+    let exact = (!host.is_wildcard()).then(|| host.clone());
+    exact.into_iter().chain(host.covering_patterns())
 }

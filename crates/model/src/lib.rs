@@ -79,7 +79,8 @@ pub use request_authentication::{ClaimToHeader, JwtRule, RequestAuthentication};
 pub use service::{Caller, Registry, Resolution, Service, ServicePort, TrafficDistribution};
 pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, WorkloadEntry};
 pub use sidecar::{
-    EgressHost, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Sidecar,
+    CaptureMode, DefaultEndpoint, EgressHost, EgressListener, EgressPort, IngressListener, OutboundMode,
+    OutboundTrafficPolicy, Sidecar,
 };
 pub use telemetry::{
     AccessLogging, IstioMetric, MetricMatch, Metrics, MetricsOverride, Telemetry, Tracing, WorkloadMode,

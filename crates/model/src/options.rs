@@ -114,6 +114,16 @@ pub struct Features {
     pub route_collapse: bool,
     /// `PILOT_ENABLE_QUIC_LISTENERS`
     pub quic_listeners: bool,
+    /// `DISABLE_SHADOW_HOST_SUFFIX`: do copies of requests keep their host?
+    pub keep_shadow_host: bool,
+    /// `PILOT_ENABLE_MONGO_FILTER`
+    pub mongo_filter: bool,
+    /// `PILOT_ENABLE_MYSQL_FILTER`
+    pub mysql_filter: bool,
+    /// `PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE`: do services' ports count beside those of a Sidecar?
+    pub merge_ingress: bool,
+    /// `ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS`
+    pub ipv4_outbound_for_ipv6: bool,
     /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`
     pub transport_connect_timeout: crate::Span,
 }
@@ -156,6 +166,11 @@ impl Default for Features {
             scope_gateway_to_namespace: false,
             route_collapse: true,
             quic_listeners: false,
+            keep_shadow_host: true,
+            mongo_filter: true,
+            mysql_filter: false,
+            merge_ingress: false,
+            ipv4_outbound_for_ipv6: false,
             transport_connect_timeout: crate::Span::from_secs(15),
         }
     }

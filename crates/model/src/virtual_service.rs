@@ -16,6 +16,15 @@ pub struct VirtualService {
     pub export_to: ExportTo,
 }
 
+impl HttpRoute {
+    /// Everyone who is sent a copy of the requests, and of how many.
+    pub fn copies(&self) -> impl Iterator<Item = (&Destination, Percent)> {
+        let share = self.mirror_percent.unwrap_or(Percent::Whole(100));
+        let first = self.mirror.iter().map(move |destination| (destination, share));
+        first.chain(self.mirrors.iter().map(|mirror| (&mirror.destination, mirror.percent)))
+    }
+}
+
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct HttpRoute {
     pub name: Name,
@@ -29,6 +38,8 @@ pub struct HttpRoute {
     pub timeout: Option<Span>,
     pub retries: Option<Retries>,
     pub fault: Option<Fault>,
+    pub mirror: Option<Destination>,
+    pub mirror_percent: Option<Percent>,
     pub mirrors: Vec<Mirror>,
     pub cors: Option<Cors>,
     pub headers: Option<Headers>,

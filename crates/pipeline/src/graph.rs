@@ -73,7 +73,8 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     };
     let patched = patched::Patched::declare(graph, plans, audiences, parts);
     let manifests = manifests::declare(graph, audiences, parts, patched);
-    let issues = IssueTables::declare(graph, registry, rules, (parts.gateways.issues, patched.faults));
+    let issues =
+        IssueTables::declare(graph, inputs, registry, rules, (parts.gateways.issues, patched.faults));
     let outputs = Outputs { audiences: audiences.of_proxy, manifests, issues };
     (std::mem::take(graph).build(), inputs, outputs)
 }

@@ -1,8 +1,8 @@
 use pilot_api::networking as api;
 use pilot_base::{Host, Labels, Name};
 use pilot_model::{
-    Destination, EgressHost, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Protocol,
-    Sidecar,
+    CaptureMode, DefaultEndpoint, Destination, EgressHost, EgressListener, EgressPort, IngressListener,
+    OutboundMode, OutboundTrafficPolicy, Protocol, Sidecar,
 };
 
 use crate::check::Check;
@@ -10,9 +10,6 @@ use crate::kinds::destination_rule::connection_pool;
 
 pub(crate) fn decode(message: api::Sidecar, check: &mut Check<'_>) -> Sidecar {
     let egress = message.egress.into_iter().enumerate();
-    if !message.ingress.is_empty() {
-        check.not_yet("spec.ingress");
-    }
     let ingress = message.ingress.into_iter().enumerate();
     Sidecar {
         workload_selector: message.workload_selector.map(|selector| Labels::new(selector.labels)),
@@ -30,16 +27,52 @@ pub(crate) fn decode(message: api::Sidecar, check: &mut Check<'_>) -> Sidecar {
 }
 
 fn ingress(listener: api::IstioIngressListener, path: &str, check: &mut Check<'_>) -> IngressListener {
+    let capture = capture_mode(listener.capture_mode);
     let port = listener.port.unwrap_or_default();
     IngressListener {
         port: check.port(format!("{path}.port.number"), port.number),
         port_name: port.name.into(),
         protocol: Protocol::parse(&port.protocol),
         bind: listener.bind.into(),
-        default_endpoint: listener.default_endpoint.into(),
+        capture,
+        default_endpoint: default_endpoint(&listener.default_endpoint, path, check),
         connection_pool: listener
             .connection_pool
             .map(|pool| connection_pool(pool, &format!("{path}.connectionPool"), check)),
+    }
+}
+
+fn default_endpoint(text: &str, path: &str, check: &mut Check<'_>) -> Option<DefaultEndpoint> {
+    if text.is_empty() {
+        return None;
+    }
+    if let Some(path) = text.strip_prefix("unix://") {
+        return Some(DefaultEndpoint::Unix(Name::new(path)));
+    }
+    let parsed = text.rsplit_once(':').and_then(|(host, port)| {
+        let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+        match host {
+            "127.0.0.1" => Some(DefaultEndpoint::Local { v6: false, port }),
+            "[::1]" => Some(DefaultEndpoint::Local { v6: true, port }),
+            "0.0.0.0" => Some(DefaultEndpoint::Instance { v6: false, port }),
+            "[::]" => Some(DefaultEndpoint::Instance { v6: true, port }),
+            _ => None,
+        }
+    });
+    if parsed.is_none() {
+        let message = format!(
+            "{text:?} must be 127.0.0.1, 0.0.0.0, [::1] or [::] with a port behind a colon, or unix:// and a path"
+        );
+        check.reject(format!("{path}.defaultEndpoint"), message);
+    }
+    parsed
+}
+
+fn capture_mode(mode: i32) -> CaptureMode {
+    match api::CaptureMode::try_from(mode).unwrap_or(api::CaptureMode::Default) {
+        api::CaptureMode::Default => CaptureMode::Default,
+        api::CaptureMode::Iptables => CaptureMode::Iptables,
+        api::CaptureMode::None => CaptureMode::None,
     }
 }
 
@@ -59,14 +92,14 @@ fn egress(listener: api::IstioEgressListener, path: &str, check: &mut Check<'_>)
             }
         }
     }
-    if listener.port.is_some() {
-        check.warn(format!("{path}.port"), "is not supported yet: the hosts are let through at every port");
-    }
-    let port = listener.port.map(|port| {
-        let number = check.port(format!("{path}.port.number"), port.number);
-        (number, Name::from(port.name), Protocol::parse(&port.protocol))
+    let capture = capture_mode(listener.capture_mode);
+    let unix = listener.bind.starts_with("unix://");
+    let port = listener.port.map(|port| EgressPort {
+        number: if unix { 0 } else { check.port(format!("{path}.port.number"), port.number) },
+        name: port.name.into(),
+        protocol: Protocol::parse(&port.protocol),
     });
-    EgressListener { port, bind: listener.bind.into(), hosts }
+    EgressListener { port, bind: listener.bind.into(), capture, hosts }
 }
 
 fn egress_host(text: &str) -> Option<EgressHost> {

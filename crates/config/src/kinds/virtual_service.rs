@@ -18,11 +18,6 @@ pub(crate) fn decode(message: api::VirtualService, check: &mut Check<'_>) -> Vir
     if http.is_empty() && tls.is_empty() && tcp.is_empty() {
         check.reject("spec", "has no route: one of http, tls and tcp is needed");
     }
-    for (field, is_said) in [("spec.tls", !tls.is_empty()), ("spec.tcp", !tcp.is_empty())] {
-        if is_said {
-            check.not_yet(field);
-        }
-    }
     let each = |kind: &str, i: usize| format!("spec.{kind}[{i}]");
     VirtualService {
         hosts: hosts.iter().map(|host| Host::new(host)).collect(),
@@ -42,18 +37,11 @@ fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpR
     if route.redirect.is_some() && route.direct_response.is_some() {
         check.reject(path, "cannot both redirect and answer directly");
     }
-    if route.delegate.is_some() {
-        check.not_yet(format!("{path}.delegate"));
-    }
+    let mirror_percent = match (route.mirror_percentage, route.mirror_percent) {
+        (Some(p), _) => Some(Percent::Exact(p.value)),
+        (None, whole) => whole.map(Percent::Whole),
+    };
     let mut mirrors = Vec::new();
-    if let Some(mirror) = route.mirror {
-        let percent = match (route.mirror_percentage, route.mirror_percent) {
-            (Some(p), _) => Percent::Exact(p.value),
-            (None, Some(p)) => Percent::Whole(p),
-            (None, None) => Percent::Whole(100),
-        };
-        mirrors.push(Mirror { destination: destination(mirror, &format!("{path}.mirror"), check), percent });
-    }
     for (i, mirror) in route.mirrors.into_iter().enumerate() {
         let path = format!("{path}.mirrors[{i}]");
         let Some(target) = mirror.destination else {
@@ -66,9 +54,6 @@ fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpR
             percent,
         });
     }
-    mirrors.retain(|mirror| {
-        !matches!(mirror.percent, Percent::Whole(0)) && mirror.percent != Percent::Exact(0.0)
-    });
     let matches = route.r#match.into_iter().enumerate();
     HttpRoute {
         name: route.name.into(),
@@ -83,6 +68,8 @@ fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpR
         timeout: check.span(format!("{path}.timeout"), route.timeout),
         retries: route.retries.map(|r| retries(r, &format!("{path}.retries"), check)),
         fault: route.fault.map(|f| fault(f, &format!("{path}.fault"), check)),
+        mirror: route.mirror.map(|mirror| destination(mirror, &format!("{path}.mirror"), check)),
+        mirror_percent,
         mirrors,
         cors: route.cors_policy.map(|c| cors(c, &format!("{path}.corsPolicy"), check)),
         headers: route.headers.map(|h| headers(h, &format!("{path}.headers"), check)),
@@ -154,9 +141,6 @@ fn http_match(message: api::HttpMatchRequest, path: &str, check: &mut Check<'_>)
         check.reject(format!("{path}.headers"), format!("{name:?} is not a header name"));
     }
     let port = (message.port != 0).then(|| check.port(format!("{path}.port"), message.port));
-    if !message.source_labels.is_empty() {
-        check.warn(format!("{path}.sourceLabels"), "is not supported yet: the match applies to nobody");
-    }
     let mut one = |field: &str, message: Option<api::StringMatch>| {
         message.and_then(|message| string_match(message, &format!("{path}.{field}"), check))
     };

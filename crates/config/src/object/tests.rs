@@ -79,28 +79,6 @@ fn unknown_things_are_told_and_passed_over() {
 }
 
 #[test]
-fn what_has_no_effect_yet_is_told() {
-    let route = "http: [{match: [{sourceLabels: {app: x}}], route: [{destination: {host: r}}]}]";
-    let tcp = "tcp: [{route: [{destination: {host: r}}]}]";
-    let service = |spec: &str| format!("{VS}spec: {{hosts: [r], {spec}}}\n");
-    let sidecar = |spec: &str| {
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: s}}\nspec: {{{spec}}}\n"
-        )
-    };
-    for (text, field) in [
-        (sidecar("egress: [{port: {number: 80, name: http}, hosts: ['./*']}]"), "spec.egress[0].port"),
-        (service(route), "spec.http[0].match[0].sourceLabels"),
-        (service(tcp), "spec.tcp"),
-        (service("http: [{delegate: {name: d}}]"), "spec.http[0].delegate"),
-    ] {
-        let reading = reading(&text);
-        assert_eq!((reading.objects.len(), reading.issues.len()), (1, 1), "{:?}", reading.issues);
-        assert_eq!((reading.issues[0].severity, reading.issues[0].path.as_str()), (Severity::Warning, field));
-    }
-}
-
-#[test]
 fn texts_that_envoy_would_refuse_get_no_further() {
     let rule = |http: &str| format!("{VS}spec: {{hosts: [r], http: [{http}]}}\n");
     let to = "route: [{destination: {host: r}}]";

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pilot_base::Name;
 use pilot_envoy_api::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::endpoint::v3 as endpoint;
@@ -16,6 +17,8 @@ use crate::settings::{FixedTraits, Settings};
 
 /// The longest time Envoy can wait before it forgets an original destination.
 const NEVER_CLEAN_UP: i64 = 9_223_372_035;
+
+const LOCALHOSTS: [&str; 2] = ["127.0.0.1", "::1"];
 
 /// One cluster for each port a workload serves. `rules` gives the rule for a service, whose limits hold on both sides.
 pub fn inbound_clusters(
@@ -45,24 +48,34 @@ fn inbound_cluster(
     // The first service claims the port: its protocol and its rules count.
     let primary = targets[0];
     let name = ClusterName::inbound(port);
-    let localhost = settings.mesh.inbound == InboundPolicy::Localhost;
-    let discovery = if localhost { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
+    let localhost = localhosts(traits.ip_mode)[0];
+    let endpoint = match (&primary.ingress, settings.mesh.inbound) {
+        (Some(ingress), _) => ingress.endpoint.clone(),
+        (None, InboundPolicy::Localhost) => Some((Name::new(localhost), port)),
+        (None, InboundPolicy::Passthrough) => None,
+    };
+    let discovery = if endpoint.is_some() { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
     let mut draft = Draft::new(&name, discovery);
     draft.set_protocol(primary.protocol, ProxyType::Sidecar, traits.preserve_case.then(preserve_case));
     let policy = rule.and_then(|rule| rule.rule.policy.as_ref()).map(|policy| for_port(policy, primary.port));
     let policy = with_default(policy, settings.mesh);
-    let pool = policy.as_deref().and_then(|p: &TrafficPolicy| p.connection_pool.as_ref());
+    let of_policy = policy.as_deref().and_then(|p: &TrafficPolicy| p.connection_pool.as_ref());
+    let pool = primary.pool.as_ref().or(of_policy);
     let budget = policy.as_deref().and_then(|p| p.retry_budget.as_ref());
     apply_connection_pool(&mut draft, pool.unwrap_or(&ConnectionPool::default()), budget, settings);
-    if localhost {
-        draft.cluster.load_assignment = Some(local_endpoint(&name, localhosts(traits.ip_mode)[0], port));
-    } else {
-        draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
-        draft.cluster.cleanup_interval = Some(seconds(NEVER_CLEAN_UP));
+    // Traffic to localhost is not redirected; elsewhere only this address is let through.
+    let is_local = |(address, _): &(Name, u16)| LOCALHOSTS.contains(&address.as_str());
+    if !endpoint.as_ref().is_some_and(is_local) {
         draft.cluster.upstream_bind_config = Some(core::BindConfig {
             source_address: Some(bind_address(passthrough_binds(traits.ip_mode)[0])),
             ..core::BindConfig::default()
         });
+    }
+    if let Some((address, port)) = &endpoint {
+        draft.cluster.load_assignment = Some(local_endpoint(&name, address, *port));
+    } else {
+        draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
+        draft.cluster.cleanup_interval = Some(seconds(NEVER_CLEAN_UP));
     }
     draft.cluster.metadata = metadata(targets, rule, settings);
     draft

@@ -1,17 +1,21 @@
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
-use pilot_model::{Interception, Protocol};
+use pilot_model::{Kind, Protocol};
 use pilot_xds::Encoded;
 
 use super::inspector::{http_inspector, tls_inspector};
 use super::merge::{Chain, OutboundListener, Serve};
+use super::part::{Binding, Place};
+use super::protocol::protocol_filters;
 use super::{PLAIN_HTTP, RAW_BUFFER, additional, catch_all_filters, direction, encode, exact_balance};
-use crate::convert::{duration, localhosts, seconds, socket_address, stat_prefix, wildcards};
+use crate::convert::{duration, localhosts, parse_cidr, seconds, socket_address, stat_prefix};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
+use crate::metadata;
 use crate::network_filter::leading;
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 
@@ -26,6 +30,22 @@ pub fn outbound_listener(
     Arc::new(encode(&builder.build()))
 }
 
+/// The listener of a forward proxy, for applications that are told to use one.
+pub fn http_proxy_listener(
+    port: u16,
+    traits: &ListenerTraits,
+    http: &HttpTraits,
+    settings: Settings<'_>,
+) -> Arc<Encoded> {
+    let mut addresses = localhosts(traits.ip_mode).iter().map(|address| Name::new(address));
+    let listener = OutboundListener {
+        place: Place { address: addresses.next().unwrap_or_default(), port },
+        binding: Binding { opens_port: true, more: addresses.collect() },
+        chains: vec![Chain::all(Serve::ForwardProxy(Name::new("http_proxy")))],
+    };
+    outbound_listener(&listener, traits, Some(http), settings)
+}
+
 struct Builder<'a> {
     listener: &'a OutboundListener,
     traits: &'a ListenerTraits,
@@ -36,11 +56,12 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn build(&self) -> api::Listener {
         let place = &self.listener.place;
-        let binds = self.traits.interception == Interception::None;
+        let binds = self.listener.binding.opens_port;
+        let more = self.listener.binding.more.iter().map(Name::as_str);
         let mut out = api::Listener {
             name: place.listener_name().to_string(),
             address: Some(socket_address(&place.address, place.port)),
-            additional_addresses: additional(self.more_addresses().iter().copied(), place.port),
+            additional_addresses: additional(more, place.port),
             traffic_direction: direction(Direction::Outbound),
             continue_on_listener_filters_timeout: true,
             bind_to_port: (!binds).then_some(false),
@@ -52,14 +73,6 @@ impl Builder<'_> {
         self.set_filters(&mut out);
         self.set_chains(&mut out);
         out
-    }
-
-    /// The same place in the other address family.
-    fn more_addresses(&self) -> &'static [&'static str] {
-        let (all, local) = (wildcards(self.traits.ip_mode), localhosts(self.traits.ip_mode));
-        let address = self.listener.place.address.as_str();
-        let family = [all, local].into_iter().find(|family| family[0] == address);
-        family.map_or(&[], |family| &family[1..])
     }
 
     fn set_filters(&self, out: &mut api::Listener) {
@@ -81,6 +94,7 @@ impl Builder<'_> {
             let Some(filters) = self.filters(chain, &out.name) else { continue };
             let built = api::FilterChain {
                 filter_chain_match: chain_match(chain, self.settings),
+                metadata: chain.config.as_ref().and_then(|id| metadata::of_config(Kind::VirtualService, id)),
                 filters,
                 transport_socket_connect_timeout: Some(duration(
                     self.settings.options.features.transport_connect_timeout,
@@ -100,7 +114,7 @@ impl Builder<'_> {
             out.default_filter_chain = Some(api::FilterChain {
                 name: "PassthroughFilterChain".to_owned(),
                 filter_chain_match: Some(api::FilterChainMatch::default()),
-                filters: catch_all_filters(self.traits.outbound, self.traits.idle_timeout, self.settings),
+                filters: catch_all_filters(&self.traits.outbound, self.traits.idle_timeout, self.settings),
                 ..api::FilterChain::default()
             });
         }
@@ -108,18 +122,19 @@ impl Builder<'_> {
 
     fn filters(&self, chain: &Chain, name: &str) -> Option<Vec<api::Filter>> {
         match &chain.serve {
-            Serve::Tcp(proxy) => {
+            Serve::L4(serve) => {
                 let port = self.listener.place.port;
                 let leading = leading(Direction::Outbound, port, None, self.settings);
-                Some(leading.into_iter().chain([proxy.build(self.settings)]).collect())
+                Some(leading.into_iter().chain(protocol_filters(serve, self.settings)).collect())
             }
-            Serve::Http(routes) => {
+            Serve::Http(routes) | Serve::ForwardProxy(routes) => {
+                let forward = matches!(chain.serve, Serve::ForwardProxy(_));
                 let manager = Manager {
                     direction: Direction::Outbound,
                     stat_prefix: stat_prefix(&format!("outbound_{name}")),
                     routes: Routes::Named(routes.to_string()),
                     port: self.listener.place.port,
-                    protocol: Protocol::Auto,
+                    protocol: if forward { Protocol::HttpProxy } else { Protocol::Auto },
                     idle_timeout: self.traits.idle_timeout,
                     traits: self.http?,
                     security: None,
@@ -134,9 +149,14 @@ fn chain_match(chain: &Chain, settings: Settings<'_>) -> Option<api::FilterChain
     if chain.matches_all() {
         return None;
     }
+    let sorted = |names: &[Name]| {
+        let mut sorted: Vec<String> = names.iter().map(Name::to_string).collect();
+        sorted.sort();
+        sorted
+    };
     let mut out = api::FilterChainMatch {
-        server_names: chain.server_names.iter().map(Name::to_string).collect(),
-        prefix_ranges: chain.cidrs.iter().filter_map(|cidr| prefix_range(cidr)).collect(),
+        server_names: if chain.names_all() { Vec::new() } else { sorted(&chain.server_names) },
+        prefix_ranges: sorted(&chain.cidrs).iter().filter_map(|cidr| prefix_range(cidr)).collect(),
         ..api::FilterChainMatch::default()
     };
     if chain.sniffed {
@@ -147,7 +167,9 @@ fn chain_match(chain: &Chain, settings: Settings<'_>) -> Option<api::FilterChain
     Some(out)
 }
 
+/// All addresses need no range.
 fn prefix_range(cidr: &str) -> Option<core::CidrRange> {
-    let (address, len) = cidr.split_once('/')?;
-    Some(core::CidrRange { address_prefix: address.to_owned(), prefix_len: Some(len.parse().ok()?) })
+    let (address, bits) = parse_cidr(cidr)?;
+    let some = address != IpAddr::from([0, 0, 0, 0]);
+    some.then(|| core::CidrRange { address_prefix: address.to_string(), prefix_len: Some(u32::from(bits)) })
 }

@@ -6,15 +6,19 @@ use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
 use pilot_envoy_api::envoy::config::route::v3 as route;
 use pilot_mesh::{ClusterName, PeerModes, Target};
-use pilot_model::{Interception, ListenerProtocol, MtlsMode, Protocol};
+use pilot_model::{CaptureMode, ConfigId, Interception, Kind, ListenerProtocol, MtlsMode, Protocol};
 use pilot_xds::Encoded;
 
 use super::inspector::{inspectors, original_dst, original_src};
-use super::{PLAIN_HTTP, RAW_BUFFER, TLS, at_wildcard, black_hole_filters, direction, encode, exact_balance};
+use super::{
+    PLAIN_HTTP, RAW_BUFFER, TLS, additional, at_wildcard, black_hole_filters, direction, encode,
+    exact_balance, per_socket_event,
+};
 use crate::access_log;
-use crate::convert::{duration, stat_prefix, wildcards};
+use crate::convert::{duration, socket_address, stat_prefix, wildcards};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
+use crate::metadata;
 use crate::network_filter::{PHASES, TcpProxy, extensions, leading, metadata_exchange};
 use crate::route::inbound as inbound_route;
 use crate::security::SecurityFilters;
@@ -107,6 +111,10 @@ struct Port {
     number: u16,
     protocol: Protocol,
     target: Option<u16>,
+    /// Where it has a listener of its own.
+    opens_at: Option<Vec<Name>>,
+    /// The Sidecar that declares it.
+    sidecar: Option<ConfigId>,
 }
 
 /// How the chains of a port are called, by what they serve.
@@ -123,42 +131,30 @@ pub struct Guard<'a> {
     pub filters: &'a SecurityFilters,
 }
 
-/// The listener to which all inbound traffic is redirected. Nothing, if nothing is redirected: then the application
-/// itself listens at its ports.
-pub fn virtual_inbound(
+/// The listener to which all inbound traffic is redirected, unless none is, and those that open their ports themselves.
+pub fn inbound_listeners(
     targets: &[Target],
     traits: &ListenerTraits,
     http: &HttpTraits,
     guard: Guard<'_>,
     settings: Settings<'_>,
-) -> Option<Arc<Encoded>> {
-    if traits.interception == Interception::None {
-        return None;
-    }
+) -> Vec<Arc<Encoded>> {
     let builder = Builder { traits, http, guard, settings };
-    let mut chains = vec![builder.to_itself()];
-    chains.extend(builder.chains(&undeclared(None)));
-    // Ports with a mode of their own may be such that no service declares.
-    let declared = |port: &&u16| targets.iter().any(|target| target.target_port == **port);
-    let spoken_of = guard.peers.ports.keys().filter(|port| !declared(port));
-    chains.extend(spoken_of.flat_map(|port| builder.chains(&undeclared(Some(*port)))));
-    chains.extend(builder.ports(targets).iter().flat_map(|port| builder.chains(port)));
-    let tproxy = traits.interception == Interception::Tproxy;
-    let mut filters = vec![original_dst()];
-    filters.extend(tproxy.then(original_src));
-    filters.extend(inspectors(&chains));
-    let listener = api::Listener {
-        traffic_direction: direction(Direction::Inbound),
-        continue_on_listener_filters_timeout: true,
-        transparent: tproxy.then_some(true),
-        connection_balance_config: traits.inbound_exact_balance.then(exact_balance),
-        access_log: access_log::of_listener(settings),
-        filter_chains: chains,
-        listener_filters: filters,
-        listener_filters_timeout: settings.mesh.protocol_detection_timeout.map(duration),
-        ..at_wildcard("virtualInbound", settings.mesh.proxy_inbound_listen_port, traits.ip_mode, settings)
-    };
-    Some(Arc::new(encode(&listener)))
+    let (opening, redirected): (Vec<Port>, Vec<Port>) =
+        builder.ports(targets).into_iter().partition(|port| port.opens_at.is_some());
+    let mut out: Vec<api::Listener> = Vec::new();
+    if traits.interception != Interception::None {
+        let mut chains = vec![builder.to_itself()];
+        chains.extend(builder.chains(&undeclared(None)));
+        // Ports with a mode of their own may be such that no service declares.
+        let declared = |port: &&u16| targets.iter().any(|target| target.target_port == **port);
+        let spoken_of = guard.peers.ports.keys().filter(|port| !declared(port));
+        chains.extend(spoken_of.flat_map(|port| builder.chains(&undeclared(Some(*port)))));
+        chains.extend(redirected.iter().flat_map(|port| builder.chains(port)));
+        out.push(builder.virtual_listener(chains));
+    }
+    out.extend(opening.iter().filter_map(|port| builder.own_listener(port)));
+    out.iter().map(|listener| Arc::new(encode(listener))).collect()
 }
 
 /// Ports that no service declares, or one of them.
@@ -175,6 +171,8 @@ fn undeclared(target: Option<u16>) -> Port {
         number: 0,
         protocol: Protocol::Auto,
         target,
+        opens_at: None,
+        sidecar: None,
     }
 }
 
@@ -186,25 +184,95 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
+    fn virtual_listener(&self, chains: Vec<api::FilterChain>) -> api::Listener {
+        let (traits, settings) = (self.traits, self.settings);
+        let tproxy = traits.interception == Interception::Tproxy;
+        let mut filters = vec![original_dst()];
+        filters.extend(tproxy.then(original_src));
+        filters.extend(inspectors(&chains));
+        let port = settings.mesh.proxy_inbound_listen_port;
+        api::Listener {
+            transparent: tproxy.then_some(true),
+            listener_filters: filters,
+            ..self.listener(at_wildcard("virtualInbound", port, traits.ip_mode, settings), chains)
+        }
+    }
+
+    /// A listener that opens the port of the application.
+    fn own_listener(&self, port: &Port) -> Option<api::Listener> {
+        let addresses = port.opens_at.as_ref()?;
+        let number = port.target?;
+        let chains = self.chains(port);
+        let more = if self.settings.options.features.dual_stack { &addresses[1..] } else { &[] };
+        let at = api::Listener {
+            name: port.chain.tcp.clone(),
+            address: Some(socket_address(addresses.first()?, number)),
+            additional_addresses: additional(more.iter().map(Name::as_str), number),
+            max_connections_to_accept_per_socket_event: per_socket_event(self.settings),
+            ..api::Listener::default()
+        };
+        Some(api::Listener { listener_filters: inspectors(&chains), ..self.listener(at, chains) })
+    }
+
+    fn listener(&self, at: api::Listener, chains: Vec<api::FilterChain>) -> api::Listener {
+        api::Listener {
+            traffic_direction: direction(Direction::Inbound),
+            continue_on_listener_filters_timeout: true,
+            connection_balance_config: self.traits.inbound_exact_balance.then(exact_balance),
+            access_log: access_log::of_listener(self.settings),
+            filter_chains: chains,
+            listener_filters_timeout: self.settings.mesh.protocol_detection_timeout.map(duration),
+            ..at
+        }
+    }
+
     /// The ports of the application, each claimed by the first service that has it.
     fn ports(&self, targets: &[Target]) -> Vec<Port> {
-        let address = wildcards(self.traits.ip_mode)[0];
         let mut by_port: BTreeMap<u16, Port> = BTreeMap::new();
-        for target in targets.iter().filter(|target| !self.is_own(target.target_port)) {
-            by_port.entry(target.target_port).or_insert_with(|| {
-                let name = format!("{address}_{}", target.target_port);
-                let stat_prefix = format!("inbound_{name}");
-                Port {
-                    chain: ChainNames { http: name.clone(), tcp: name, stat_prefix },
-                    cluster: ClusterName::inbound(target.target_port),
-                    host: target.service.host.to_string(),
-                    number: target.port,
-                    protocol: target.protocol,
-                    target: Some(target.target_port),
-                }
-            });
+        for target in targets.iter().filter(|target| self.can_bind(target)) {
+            by_port.entry(target.target_port).or_insert_with(|| self.port(target));
         }
         by_port.into_values().collect()
+    }
+
+    fn port(&self, target: &Target) -> Port {
+        let everywhere = || wildcards(self.traits.ip_mode).iter().map(|address| Name::new(address)).collect();
+        let bind = target.ingress.as_ref().and_then(|ingress| ingress.bind.clone());
+        let addresses: Vec<Name> = bind.map_or_else(everywhere, |bind| vec![bind]);
+        let name = format!("{}_{}", addresses[0], target.target_port);
+        let stat_prefix = format!("inbound_{name}");
+        Port {
+            chain: ChainNames { http: name.clone(), tcp: name, stat_prefix },
+            cluster: ClusterName::inbound(target.target_port),
+            host: target.name(),
+            number: target.port,
+            protocol: target.protocol,
+            target: Some(target.target_port),
+            opens_at: self.opens_port(target).then_some(addresses),
+            sidecar: target.ingress.as_ref().map(|ingress| ingress.sidecar.clone()),
+        }
+    }
+
+    fn opens_port(&self, target: &Target) -> bool {
+        match target.ingress.as_ref().map(|ingress| ingress.capture).unwrap_or_default() {
+            CaptureMode::Default => self.traits.interception == Interception::None,
+            CaptureMode::Iptables => false,
+            CaptureMode::None => true,
+        }
+    }
+
+    /// Ports that the proxy has for itself, and ports that an ordinary user may not open.
+    fn can_bind(&self, target: &Target) -> bool {
+        let port = target.target_port;
+        if self.opens_port(target) && self.traits.unprivileged && (1..1024).contains(&port) {
+            return false;
+        }
+        let Some(ingress) = &target.ingress else { return !self.is_own(port) };
+        let at_wildcard = match &ingress.bind {
+            Some(bind) => *bind == wildcards(self.traits.ip_mode)[0],
+            None => true,
+        };
+        !(at_wildcard && self.traits.own_ports.contains(&port))
     }
 
     fn is_own(&self, port: u16) -> bool {
@@ -252,6 +320,7 @@ impl Builder<'_> {
             }),
             filters,
             transport_socket: (case.tls == Tls::Ours).then(|| self.mutual_tls(case)),
+            metadata: port.sidecar.as_ref().and_then(|id| metadata::of_config(Kind::Sidecar, id)),
             ..api::FilterChain::default()
         }
     }

@@ -1,27 +1,26 @@
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use pilot_base::Name;
-use pilot_model::Protocol;
+use pilot_model::{ConfigId, Protocol};
 
-use crate::convert::wildcards;
-use crate::settings::ListenerTraits;
-
-use super::part::{L4Part, PartKey, Place};
+use super::part::{Binding, L4Part, PartKey, Place};
+use crate::convert::{parse_cidr, wildcards};
 use crate::network_filter::TcpProxy;
+use crate::settings::ListenerTraits;
 
 /// An outbound listener, as data.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OutboundListener {
     pub place: Place,
+    pub(super) binding: Binding,
     pub(super) chains: Vec<Chain>,
 }
 
 impl OutboundListener {
-    pub fn is_empty(&self) -> bool {
-        self.chains.is_empty()
-    }
-
     /// Does what a proxy says about itself to servers matter to this listener?
     pub fn serves_http(&self) -> bool {
-        self.chains.iter().any(|chain| matches!(chain.serve, Serve::Http(_)))
+        self.chains.iter().any(|chain| !matches!(chain.serve, Serve::L4(_)))
     }
 }
 
@@ -32,6 +31,8 @@ pub(super) struct Chain {
     pub(super) cidrs: Vec<Name>,
     /// Only what looks like HTTP.
     pub(super) sniffed: bool,
+    /// The VirtualService that says so.
+    pub(super) config: Option<ConfigId>,
     pub(super) serve: Serve,
 }
 
@@ -39,17 +40,61 @@ pub(super) struct Chain {
 pub(super) enum Serve {
     /// By the routes of this name.
     Http(Name),
-    Tcp(TcpProxy),
+    /// By the routes of this name, for requests that say where they are going.
+    ForwardProxy(Name),
+    L4(L4Serve),
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct L4Serve {
+    pub(super) proxy: TcpProxy,
+    /// Some protocols have a filter of their own.
+    pub(super) protocol: Protocol,
+    /// The first cluster, for a filter that knows only one.
+    pub(super) cluster: Name,
 }
 
 impl Chain {
-    pub(super) fn matches_all(&self) -> bool {
-        self.server_names.is_empty() && self.cidrs.is_empty() && !self.sniffed
+    /// For all connections.
+    pub(super) fn all(serve: Serve) -> Self {
+        Self { server_names: Vec::new(), cidrs: Vec::new(), sniffed: false, config: None, serve }
     }
 
-    fn matches_as(&self, other: &Self) -> bool {
-        (&self.server_names, &self.cidrs, self.sniffed) == (&other.server_names, &other.cidrs, other.sniffed)
+    pub(super) fn matches_all(&self) -> bool {
+        self.names_all() && self.cidrs.is_empty() && !self.sniffed
     }
+
+    pub(super) fn names_all(&self) -> bool {
+        self.server_names.is_empty() || self.server_names.iter().any(|name| name == "*")
+    }
+
+    /// Envoy refuses a listener with two chains that it cannot tell apart.
+    fn matches_as(&self, other: &Self) -> bool {
+        self.sniffed == other.sniffed && self.names() == other.names() && self.ranges() == other.ranges()
+    }
+
+    fn names(&self) -> BTreeSet<&Name> {
+        self.server_names.iter().filter(|name| *name != "*").collect()
+    }
+
+    fn ranges(&self) -> BTreeSet<(IpAddr, u8)> {
+        let parsed = self.cidrs.iter().filter_map(|cidr| parse_cidr(cidr));
+        parsed.filter(|(address, _)| *address != IpAddr::from([0, 0, 0, 0])).map(masked).collect()
+    }
+}
+
+fn masked((address, bits): (IpAddr, u8)) -> (IpAddr, u8) {
+    let masked = match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            IpAddr::from((u32::from(v4) & mask).to_be_bytes())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            IpAddr::from((u128::from(v6) & mask).to_be_bytes())
+        }
+    };
+    (masked, bits)
 }
 
 /// What a listener serves so far.
@@ -71,27 +116,41 @@ impl Speaks {
     }
 }
 
-/// What all that is at one place together makes of it. Of two that cannot be told apart the first counts.
+/// What all that is at one place together makes of it, if anything. Of two that cannot be told apart the first counts.
 ///
 /// `http` is the first service there that speaks HTTP; others would change nothing.
 pub fn merge_parts<'a>(
     place: &Place,
     traits: &ListenerTraits,
-    mut http: Option<&PartKey>,
+    mut http: Option<(&PartKey, &Binding)>,
     l4: impl Iterator<Item = (&'a PartKey, &'a L4Part)>,
-) -> OutboundListener {
+) -> Option<OutboundListener> {
     let at_wildcard = place.address == wildcards(traits.ip_mode)[0];
-    let mut merger = Merger { place, at_wildcard, speaks: None, chains: Vec::new() };
-    for (key, part) in l4 {
-        if http.take_if(|first| *first < key).is_some() {
-            merger.add_http();
+    let mut merger = Merger { place, at_wildcard, speaks: None, binding: None, chains: Vec::new() };
+    let mut l4 = l4.peekable();
+    let first = match (http, l4.peek()) {
+        (Some((http, _)), Some((l4, _))) => http.min(l4),
+        (Some((key, _)), None) => key,
+        (None, Some((key, _))) => key,
+        (None, None) => return None,
+    };
+    let first = first.clone();
+    http.take_if(|(key, _)| key.is_locked_out_by(&first));
+    for (key, part) in l4.filter(|(key, _)| !key.is_locked_out_by(&first)) {
+        if let Some((_, binding)) = http.take_if(|(first, _)| *first < key) {
+            merger.add_http(binding);
         }
         merger.add_l4(part);
     }
-    if http.is_some() {
-        merger.add_http();
+    if let Some((_, binding)) = http {
+        merger.add_http(binding);
     }
-    OutboundListener { place: place.clone(), chains: merger.chains }
+    let binding = merger.binding?;
+    (!merger.chains.is_empty()).then(|| OutboundListener {
+        place: place.clone(),
+        binding,
+        chains: merger.chains,
+    })
 }
 
 struct Merger<'a> {
@@ -99,21 +158,21 @@ struct Merger<'a> {
     /// Connections to anybody may turn up here.
     at_wildcard: bool,
     speaks: Option<Speaks>,
+    binding: Option<Binding>,
     chains: Vec<Chain>,
 }
 
 impl Merger<'_> {
-    fn add_http(&mut self) {
-        let chain = Chain {
-            server_names: Vec::new(),
-            cidrs: Vec::new(),
-            sniffed: self.at_wildcard,
-            serve: Serve::Http(Name::from(self.place.port.to_string())),
+    fn add_http(&mut self, binding: &Binding) {
+        let routes = match self.place.port {
+            0 => self.place.address.clone(),
+            port => Name::from(port.to_string()),
         };
+        let chain = Chain { sniffed: self.at_wildcard, ..Chain::all(Serve::Http(routes)) };
         match self.speaks {
             None => {
-                self.chains.push(chain);
-                self.speaks = Some(if self.at_wildcard { Speaks::Auto } else { Speaks::Http });
+                let speaks = if self.at_wildcard { Speaks::Auto } else { Speaks::Http };
+                self.begin(speaks, binding, vec![chain]);
             }
             Some(Speaks::Tcp(protocol)) if !speaks_first(protocol) => {
                 self.join(vec![chain]);
@@ -125,18 +184,20 @@ impl Merger<'_> {
 
     fn add_l4(&mut self, part: &L4Part) {
         let sniffs = part.protocol == Protocol::Auto;
-        let alone = if sniffs { Speaks::Auto } else { Speaks::Tcp(part.protocol) };
+        let alone = match part.protocol {
+            Protocol::Auto => Speaks::Auto,
+            Protocol::HttpProxy => Speaks::Http,
+            protocol => Speaks::Tcp(protocol),
+        };
         match self.speaks {
+            // A forward proxy shares its port with nobody who was there before.
+            _ if part.protocol == Protocol::HttpProxy => {
+                self.begin(alone, &part.binding, part.chains.clone());
+            }
             Some(there) if there.clashes_with(part.protocol) => (),
             Some(Speaks::Auto) if sniffs => (),
-            None => {
-                self.chains.clone_from(&part.chains);
-                self.speaks = Some(alone);
-            }
-            Some(Speaks::Http) if sniffs => {
-                self.chains.clone_from(&part.chains);
-                self.speaks = Some(alone);
-            }
+            None => self.begin(alone, &part.binding, part.chains.clone()),
+            Some(Speaks::Http) if sniffs => self.begin(alone, &part.binding, part.chains.clone()),
             Some(there) => {
                 self.join(part.chains.clone());
                 self.speaks = Some(match there {
@@ -145,6 +206,13 @@ impl Merger<'_> {
                 });
             }
         }
+    }
+
+    fn begin(&mut self, speaks: Speaks, binding: &Binding, chains: Vec<Chain>) {
+        self.chains.clear();
+        self.join(chains);
+        self.speaks = Some(speaks);
+        self.binding = Some(binding.clone());
     }
 
     /// Adds chains that can be told apart from those that are there.

@@ -30,7 +30,7 @@ pub fn virtual_outbound(traits: &ListenerTraits, settings: Settings<'_>) -> Opti
     };
     let to_others = api::FilterChain {
         name: "virtualOutbound-catchall-tcp".to_owned(),
-        filters: catch_all_filters(traits.outbound, traits.idle_timeout, settings),
+        filters: catch_all_filters(&traits.outbound, traits.idle_timeout, settings),
         ..api::FilterChain::default()
     };
     let listener = api::Listener {

@@ -4,8 +4,8 @@ use pilot_envoy_api::envoy::config::route::v3 as api;
 use pilot_envoy_api::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use pilot_mesh::ClusterName;
 use pilot_model::{
-    Body, Destination, DirectResponse, HttpRoute, Mirror, Percent, Redirect, RedirectPort, Rewrite, Span,
-    UriRewrite, WeightedDestination,
+    Body, Destination, DirectResponse, HttpRoute, Percent, Redirect, RedirectPort, Rewrite, Span, UriRewrite,
+    WeightedDestination,
 };
 
 use super::retry::{self, Spread};
@@ -47,7 +47,7 @@ pub(super) fn forward(
         }
     }
     action.host_rewrite_specifier = authority.map(HostRewriteSpecifier::HostRewriteLiteral);
-    action.request_mirror_policies = http.mirrors.iter().filter_map(|m| mirror(m, context)).collect();
+    action.request_mirror_policies = http.copies().filter_map(|copy| mirror(copy, context)).collect();
     let mut spread = Spread::Anywhere;
     if let [only] = &http.route[..] {
         let hash = hash::of_destination(&only.destination, context);
@@ -113,18 +113,22 @@ fn set_rewrite(action: &mut api::RouteAction, rewrite: &Rewrite) {
 }
 
 /// A copy of the request, if any share of them is asked for.
-fn mirror(mirror: &Mirror, context: &Context<'_>) -> Option<api::route_action::RequestMirrorPolicy> {
-    let nothing = match mirror.percent {
+fn mirror(
+    (to, percent): (&Destination, Percent),
+    context: &Context<'_>,
+) -> Option<api::route_action::RequestMirrorPolicy> {
+    let nothing = match percent {
         Percent::Whole(percent) => percent == 0,
         Percent::Exact(percent) => percent <= 0.0,
     };
     (!nothing).then(|| api::route_action::RequestMirrorPolicy {
-        cluster: cluster(&mirror.destination, context).to_string(),
+        cluster: cluster(to, context).to_string(),
         runtime_fraction: Some(core::RuntimeFractionalPercent {
-            default_value: Some(fractional_percent(mirror.percent)),
+            default_value: Some(fractional_percent(percent)),
             ..core::RuntimeFractionalPercent::default()
         }),
         trace_sampled: Some(false),
+        disable_shadow_host_suffix_append: context.settings.options.features.keep_shadow_host,
         ..api::route_action::RequestMirrorPolicy::default()
     })
 }

@@ -1,6 +1,9 @@
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::route::v3 as api;
+use pilot_envoy_api::envoy::r#type::matcher::v3::MetadataMatcher;
 use pilot_model::{HttpMatch, StringMatch};
+
+use super::claim;
 
 use crate::convert::{regex, string_matcher};
 
@@ -17,9 +20,19 @@ pub(super) fn route_match(wanted: Option<&HttpMatch>) -> api::RouteMatch {
         StringMatch::Prefix(prefix) => PathSpecifier::Prefix(prefix.to_string()),
         StringMatch::Regex(pattern) => PathSpecifier::SafeRegex(regex(pattern)),
     });
-    let mut headers: Vec<api::HeaderMatcher> =
-        wanted.headers.iter().map(|(name, m)| header(name, m.as_ref())).collect();
-    headers.extend(wanted.without_headers.iter().map(|(name, m)| without(name, m.as_ref())));
+    let (mut headers, mut dynamic_metadata) = (Vec::new(), Vec::new());
+    for (name, m) in &wanted.headers {
+        match claim::matcher(name, m.as_ref()) {
+            Some(matcher) => dynamic_metadata.push(matcher),
+            None => headers.push(header(name, m.as_ref())),
+        }
+    }
+    for (name, m) in &wanted.without_headers {
+        match claim::matcher(name, m.as_ref()) {
+            Some(matcher) => dynamic_metadata.push(MetadataMatcher { invert: true, ..matcher }),
+            None => headers.push(without(name, m.as_ref())),
+        }
+    }
     headers.sort_by(|a, b| a.name.cmp(&b.name));
     let pseudo =
         [(":method", &wanted.method), (":authority", &wanted.authority), (":scheme", &wanted.scheme)];
@@ -28,6 +41,7 @@ pub(super) fn route_match(wanted: Option<&HttpMatch>) -> api::RouteMatch {
         path_specifier: path.or(all.path_specifier),
         case_sensitive: Some(!wanted.ignore_uri_case),
         headers,
+        dynamic_metadata,
         query_parameters: wanted
             .query_params
             .iter()

@@ -1,17 +1,23 @@
 //! Who is connected, reduced to what can influence what they are sent.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use pilot_base::{Name, SharedMap};
+use pilot_base::{Labels, Name, SharedMap};
 use pilot_envoy::{
     ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, NameTraits,
-    PatchSet, Patches, PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings, TracingTraits,
+    Outbound, PatchSet, Patches, PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings,
+    TracingTraits,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{ExtensionUse, GatewaySet, Layer, PeerModes, Place, TracingPlan, compared_labels};
+use pilot_mesh::{
+    ClusterName, ExtensionUse, GatewaySet, Layer, PeerModes, Place, TracingPlan, compared_labels,
+};
 use pilot_model::{
-    Caller, Config, ConnectionSettings, GatewayTopology, Interception, OutboundMode, Proxy, ProxyConfig,
-    ProxyHeaders, ProxyId, ProxyType, Sidecar, Version,
+    Caller, Config, ConnectionSettings, DefaultEndpoint, Destination, GatewayTopology, IngressListener,
+    Interception, OutboundTrafficPolicy, Proxy, ProxyConfig, ProxyHeaders, ProxyId, ProxyType, Resolution,
+    Sidecar, Version,
 };
 
 use super::envoy_filters::EnvoyFilters;
@@ -51,8 +57,29 @@ pub struct Audience {
     pub patches: Option<Arc<ProxyPatches>>,
     /// The namespaces whose extensions they may run.
     pub(super) extension_namespaces: Vec<Name>,
+    /// Where they listen as a forward proxy; zero if they do not.
+    pub(super) http_proxy_port: u16,
     /// What they serve themselves.
     pub(super) served: Vec<Served>,
+    /// Outbound listeners of the workload's own addresses, which it has no use for.
+    pub(super) hidden: Vec<Name>,
+    /// Its own addresses, where they shape what a Sidecar has it serve.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// What is known of a proxy beside what it says itself.
+struct Around<'a> {
+    sidecar: Option<&'a Config<Sidecar>>,
+    place: Place,
+    served: Vec<Served>,
+    hidden: Vec<Name>,
+    request_labels: Labels,
+    connection_labels: Labels,
+    peers: PeerModes,
+    policies: Arc<PolicyTraits>,
+    patches: Option<Arc<ProxyPatches>>,
+    /// As a client and as a server.
+    sides: [Side; 2],
 }
 
 /// Where it is looked up what counts for a workload.
@@ -101,18 +128,21 @@ impl Audiences {
         let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
             let proxy = &registry.seats.seated(reader, reader.get(&inputs.proxies, id)?);
             let settings = inputs.settings(reader)?;
-            let sidecar = sidecar_of(proxy, settings, rules, reader);
             let served = served(proxy, registry, reader);
             let gateways = gateways.set_of(proxy, &served, registry, reader);
-            let own = Own {
+            let around = Around {
+                sidecar: sidecar_of(proxy, settings, rules, reader).map(|sidecar| &**sidecar),
                 place: place(proxy, settings, registry.compared(reader).chain(rules.compared(reader))),
                 served,
+                hidden: hidden(proxy, registry, reader),
+                request_labels: rules.request_labels(reader, proxy),
+                connection_labels: rules.connection_labels(reader, proxy),
                 peers: policies.peers(reader, &proxy.namespace).modes(&proxy.labels),
                 policies: Arc::new(policies.traits(proxy, reader)?),
                 patches: envoy_filters.of(proxy, settings, reader),
                 sides: telemetries.sides(proxy, settings, reader),
             };
-            let audience = audience(proxy, sidecar.map(|s| &**s), settings, own);
+            let audience = audience(proxy, around, settings);
             Some(Arc::new(Audience { gateways, ..audience }))
         });
         // A table of the proxies that ask for something, for each thing that can be asked for.
@@ -182,11 +212,10 @@ fn sidecar_of<'a>(
     if proxy.kind != ProxyType::Sidecar {
         return None;
     }
-    let selector =
-        |sidecar: &Config<Sidecar>| sidecar.spec.workload_selector.clone().filter(|s| !s.is_empty());
-    let selects =
-        |sidecar: &&Arc<Config<Sidecar>>| selector(sidecar).is_some_and(|s| s.subset_of(&proxy.labels));
-    let for_all = |sidecar: &&Arc<Config<Sidecar>>| selector(sidecar).is_none();
+    let selects = |sidecar: &&Arc<Config<Sidecar>>| {
+        sidecar.spec.workload_selector.as_ref().is_some_and(|selector| selector.subset_of(&proxy.labels))
+    };
+    let for_all = |sidecar: &&Arc<Config<Sidecar>>| sidecar.spec.workload_selector.is_none();
     let own = || rules.sidecars(reader, &proxy.namespace);
     own()
         .find(selects)
@@ -214,24 +243,41 @@ fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served>
     out
 }
 
-/// What was found out about one workload.
-struct Own {
-    place: Place,
-    served: Vec<Served>,
-    peers: PeerModes,
-    policies: Arc<PolicyTraits>,
-    patches: Option<Arc<ProxyPatches>>,
-    /// As a client and as a server.
-    sides: [Side; 2],
+/// A headless service has an outbound listener for each endpoint, but an application that calls itself does not get there.
+fn hidden(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Name> {
+    let Some(ip) = proxy.ips.first() else { return Vec::new() };
+    let mut out = BTreeSet::new();
+    for served in registry.served_at(reader, *ip) {
+        let services = registry.services(reader, &served.host);
+        let headless = services.iter().filter(|service| {
+            service.namespace == served.namespace && service.resolution == Resolution::Passthrough
+        });
+        let ports = headless.flat_map(|service| &service.ports);
+        let named = ports.filter(|port| port.name == served.port_name);
+        out.extend(named.map(|port| Name::from(format!("{ip}_{}", port.number))));
+    }
+    out.into_iter().collect()
 }
 
-fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings<'_>, own: Own) -> Audience {
-    let Own { place, served, peers, policies, patches, sides: [client, server] } = own;
+fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audience {
+    let Around {
+        sidecar,
+        place,
+        served,
+        hidden,
+        request_labels,
+        connection_labels,
+        peers,
+        policies,
+        patches,
+        sides: [client, server],
+    } = around;
     let config = proxy.config.as_ref().unwrap_or(&settings.mesh.default_config);
     let headers = &config.headers;
     let policy = sidecar.and_then(|s| s.spec.outbound_traffic_policy.as_ref());
-    let outbound = policy.unwrap_or(&settings.mesh.outbound).mode;
+    let outbound = outbound(policy.unwrap_or(&settings.mesh.outbound));
     let ip_mode = proxy.ip_mode();
+    let http_proxy_port = proxy.http_proxy_port.unwrap_or(settings.mesh.proxy_http_port);
     Audience {
         scope: match sidecar {
             Some(sidecar) => Layer::Sidecar { namespace: proxy.namespace.clone(), id: sidecar.id.clone() },
@@ -242,15 +288,22 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         place,
         cluster: cluster_traits(proxy, headers),
         endpoint: endpoint_traits(proxy),
-        listener: Arc::new(listener_traits(proxy, outbound, client.chain)),
+        listener: Arc::new(listener_traits(
+            proxy,
+            (connection_labels, outbound.clone()),
+            client.chain,
+            settings,
+        )),
         http: Arc::new(http_traits(proxy, settings, client.tracing, client.extensions)),
         inbound_chain: Arc::new(server.chain),
         inbound_http: Arc::new(http_traits(proxy, settings, server.tracing, server.extensions)),
         route: Arc::new(RouteTraits {
             ip_mode,
-            cluster: proxy.cluster.clone(),
+            caller: caller(proxy, settings),
             dns_suffix: dns_suffix(proxy),
+            labels: request_labels,
             outbound,
+            http_proxy: http_proxy_port != 0,
             local: proxy.interception == Interception::None,
             attempt_count: !headers.no_attempt_count,
             x_forwarded_host: headers.x_forwarded_host,
@@ -262,7 +315,10 @@ fn audience(proxy: &Proxy, sidecar: Option<&Config<Sidecar>>, settings: Settings
         patches,
         names: proxy.dns_capture.then(|| name_traits(proxy, settings)),
         extension_namespaces: extension_namespaces(proxy, settings),
+        http_proxy_port,
         served,
+        hidden: if proxy.interception == Interception::None { Vec::new() } else { hidden },
+        addresses: if asks_address(sidecar, proxy) { proxy.ips.clone() } else { Vec::new() },
     }
 }
 
@@ -325,11 +381,17 @@ fn http_traits(
     }
 }
 
-fn listener_traits(proxy: &Proxy, outbound: OutboundMode, chain: ChainTraits) -> ListenerTraits {
+fn listener_traits(
+    proxy: &Proxy,
+    (labels, outbound): (Labels, Outbound),
+    chain: ChainTraits,
+    settings: Settings<'_>,
+) -> ListenerTraits {
     ListenerTraits {
         ip_mode: proxy.ip_mode(),
         interception: proxy.interception,
-        cluster: proxy.cluster.clone(),
+        caller: caller(proxy, settings),
+        labels,
         outbound,
         exact_balance: proxy.outbound_exact_balance,
         inbound_exact_balance: proxy.inbound_exact_balance,
@@ -342,10 +404,29 @@ fn listener_traits(proxy: &Proxy, outbound: OutboundMode, chain: ChainTraits) ->
     }
 }
 
-/// `.svc.cluster.local` of `namespace.svc.cluster.local`, if the proxy lives where names are made like that.
+/// Do the proxy's own addresses shape what a Sidecar has it serve?
+fn asks_address(sidecar: Option<&Config<Sidecar>>, proxy: &Proxy) -> bool {
+    let lacks = |v6: bool| proxy.ips.iter().all(|ip| ip.is_ipv6() != v6);
+    let asks = |listener: &IngressListener| {
+        listener.bind.is_empty()
+            || match &listener.default_endpoint {
+                Some(DefaultEndpoint::Instance { .. }) => true,
+                Some(DefaultEndpoint::Local { v6, .. }) => lacks(*v6),
+                Some(DefaultEndpoint::Unix(_)) | None => false,
+            }
+    };
+    sidecar.is_some_and(|sidecar| sidecar.spec.ingress.iter().any(asks))
+}
+
+fn outbound(policy: &OutboundTrafficPolicy) -> Outbound {
+    let cluster = |to: &Destination| ClusterName::outbound(to.port.unwrap_or(0), &to.subset, &to.host);
+    Outbound { mode: policy.mode, proxy: policy.egress_proxy.as_ref().map(cluster) }
+}
+
+/// `.svc.cluster.local` of `namespace.svc.cluster.local`; elsewhere, where names are made in another way, all of it.
 fn dns_suffix(proxy: &Proxy) -> Name {
     let domain = proxy.dns_domain.as_str();
-    domain.find(".svc.").map_or_else(Name::empty, |at| Name::new(&domain[at..]))
+    domain.find(".svc.").map_or_else(|| proxy.dns_domain.clone(), |at| Name::new(&domain[at..]))
 }
 
 /// Most of it matters only to those who trace, and some only to those who are told.

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
-use pilot_envoy::{Guard, PolicyTraits, SecurityFilters, inbound_clusters, virtual_inbound};
+use pilot_envoy::{
+    Guard, PolicyTraits, SecurityFilters, Settings, http_proxy_listener, inbound_clusters, inbound_listeners,
+};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{Target, order_targets, ports};
-use pilot_model::{Interception, ProxyType};
+use pilot_mesh::{Layer, Target, ingress_targets, order_targets, pool_for, ports};
+use pilot_model::{ConfigId, Interception, ProxyType};
 
 use super::audience::{Audience, Audiences};
 use super::plans::Plans;
@@ -27,28 +29,55 @@ pub(super) fn declare(
         if audience.kind != ProxyType::Sidecar {
             return Some(Inbound::default());
         }
-        let targets = targets(audience, plans, reader);
+        let targets = targets(audience, plans, settings, reader);
         let rules = |target: &Target| {
             plans.get(&audience.scope, &target.service.host, reader).and_then(|plan| plan.traffic.clone())
         };
-        let redirected = audience.listener.interception != Interception::None;
-        let clusters = if redirected { &targets[..] } else { &[] };
-        let clusters = inbound_clusters(clusters, &audience.fixed, settings, rules);
+        let clusters = inbound_clusters(&targets, &audience.fixed, settings, rules);
         let guard = Guard { peers: &audience.peers, filters: reader.get(&filters, &audience.policies)? };
         let inbound = settings.with_chain(&audience.inbound_chain);
-        let listener = virtual_inbound(&targets, &audience.listener, &audience.inbound_http, guard, inbound);
+        let traits = &audience.listener;
+        let mut listeners = inbound_listeners(&targets, traits, &audience.inbound_http, guard, inbound);
+        if audience.http_proxy_port != 0 {
+            let port = audience.http_proxy_port;
+            listeners.push(http_proxy_listener(port, traits, &audience.http, settings));
+        }
         let layer = |encoded: &mut dyn Iterator<Item = Arc<pilot_xds::Encoded>>| {
             encoded.map(|e| (e.name().clone(), Some(e))).collect()
         };
         Some(Inbound {
             clusters: layer(&mut clusters.into_iter()),
-            listeners: layer(&mut listener.into_iter()),
+            listeners: layer(&mut listeners.into_iter()),
         })
     })
 }
 
+/// The ports that the workload serves: what its Sidecar says, or else those of services.
+fn targets(audience: &Audience, plans: Plans, settings: Settings<'_>, reader: &Reader<'_>) -> Vec<Target> {
+    let redirected = audience.listener.interception != Interception::None;
+    let sidecar = match &audience.scope {
+        Layer::Sidecar { namespace, id } => reader
+            .get(&plans.inputs.sidecars, id)
+            .map(|sidecar| (&sidecar.spec, ConfigId::new(namespace.clone(), id.name.clone()))),
+        Layer::Base | Layer::Namespace(_) => None,
+    };
+    let mut services = of_services(audience, plans, reader);
+    let Some((sidecar, id)) = sidecar else { return if redirected { services } else { Vec::new() } };
+    services.iter_mut().for_each(|target| target.pool = pool_for(sidecar, target.target_port));
+    if sidecar.ingress.is_empty() {
+        return if redirected { services } else { Vec::new() };
+    }
+    let declared = ingress_targets(sidecar, &id, &audience.addresses, &services);
+    if !settings.options.features.merge_ingress {
+        return declared;
+    }
+    services.retain(|target| sidecar.ingress.iter().all(|listener| listener.port != target.target_port));
+    services.extend(declared);
+    services
+}
+
 /// The ports of services that the workload serves, in the order in which they claim its ports.
-fn targets(audience: &Audience, plans: Plans, reader: &Reader<'_>) -> Vec<Target> {
+fn of_services(audience: &Audience, plans: Plans, reader: &Reader<'_>) -> Vec<Target> {
     let mut out = Vec::new();
     for served in audience.served() {
         let services = plans.registry.services(reader, &served.host);
@@ -60,6 +89,8 @@ fn targets(audience: &Audience, plans: Plans, reader: &Reader<'_>) -> Vec<Target
                 port: port.number,
                 protocol: port.protocol,
                 target_port: served.target_port,
+                pool: None,
+                ingress: None,
             });
         }
     }

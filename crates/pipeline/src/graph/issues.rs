@@ -3,9 +3,10 @@
 use pilot_base::{Host, Issue, ObjectRef, SharedMap};
 use pilot_envoy::Fault;
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{RouteRule, RuleIndex as _};
-use pilot_model::{ConfigId, Destination, Kind};
+use pilot_mesh::{DelegateProblem, RouteRule, RuleIndex as _, check_delegate, delegate_id};
+use pilot_model::{ConfigId, Destination, Kind, MeshConfig};
 
+use super::inputs::Inputs;
 use super::registry::Registry;
 use super::rules::{Rules, TrafficIndex};
 
@@ -21,13 +22,16 @@ pub(crate) struct IssueTables {
 impl IssueTables {
     pub(super) fn declare(
         graph: &mut Graph,
+        inputs: Inputs,
         registry: Registry,
         rules: Rules,
         (gateways, faults): (Table<ConfigId, Vec<Issue>>, Table<ConfigId, SharedMap<Fault, ()>>),
     ) -> Self {
-        let virtual_services = graph.map("virtual service issues", &rules.resolved, move |id, reader| {
+        let virtual_services = graph.map("virtual service issues", &rules.named, move |id, reader| {
             let check = Check { registry, rules, reader };
-            let issues = check.routes(reader.get(&rules.resolved, id)?);
+            let rule = reader.get(&rules.named, id)?;
+            let mut issues = check.routes(rule);
+            issues.extend(check.delegates(rule, reader.get(&inputs.mesh, &())?));
             (!issues.is_empty()).then_some(issues)
         });
         let destination_rules =
@@ -62,6 +66,9 @@ impl Check<'_, '_> {
             for (j, share) in http.route.iter().enumerate() {
                 check(format!("spec.http[{i}].route[{j}].destination"), &share.destination);
             }
+            if let Some(mirror) = &http.mirror {
+                check(format!("spec.http[{i}].mirror"), mirror);
+            }
             for (j, mirror) in http.mirrors.iter().enumerate() {
                 check(format!("spec.http[{i}].mirrors[{j}].destination"), &mirror.destination);
             }
@@ -75,6 +82,32 @@ impl Check<'_, '_> {
             for (j, share) in tcp.route.iter().enumerate() {
                 check(format!("spec.tcp[{i}].route[{j}].destination"), &share.destination);
             }
+        }
+        issues
+    }
+
+    /// Routes that are left to another VirtualService, and cannot be.
+    fn delegates(&self, rule: &RouteRule, mesh: &MeshConfig) -> Vec<Issue> {
+        let mut issues = Vec::new();
+        for (i, route) in rule.spec.http.iter().enumerate() {
+            let Some(delegate) = &route.delegate else { continue };
+            let id = delegate_id(delegate, &rule.id);
+            let found = self.reader.get(&self.rules.named, &id).map(|rule| &**rule);
+            let Err(problem) = check_delegate(found, &rule.id, mesh) else { continue };
+            let message = match problem {
+                DelegateProblem::Missing => format!("there is no VirtualService {id}: the route is left out"),
+                DelegateProblem::HasHosts => {
+                    format!(
+                        "{id} has hosts of its own; one that others delegate to has none: the route is left out"
+                    )
+                }
+                DelegateProblem::Hidden => {
+                    let namespace = &rule.id.namespace;
+                    format!("{id} is not exported to {namespace}; add it to exportTo: the route is left out")
+                }
+            };
+            let object = rule.id.object(Kind::VirtualService);
+            issues.push(Issue::warning(object, format!("spec.http[{i}].delegate"), message));
         }
         issues
     }

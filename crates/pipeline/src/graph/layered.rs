@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
-use pilot_envoy::{AutoChain, Part, PartKey, Place, VirtualHost};
+use pilot_envoy::{AutoChain, Part, PartKey, Place, RouteTable, VirtualHost};
 use pilot_incr::{Graph, Key, Reader, Table, Value};
 use pilot_mesh::Layer;
 use pilot_xds::Encoded;
@@ -36,9 +36,9 @@ impl Item for AutoChain {
 }
 
 impl Item for VirtualHost {
-    type Key = (u16, Name);
+    type Key = (RouteTable, Name);
     fn key(&self) -> Self::Key {
-        (self.port, self.name.clone())
+        (self.table.clone(), self.name.clone())
     }
 }
 

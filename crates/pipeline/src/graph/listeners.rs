@@ -2,11 +2,12 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
 use pilot_envoy::{
-    HttpTraits, L4Part, ListenerTraits, OutboundListener, Part, PartKey, PartKind, Place, merge_parts,
-    outbound_listener, outbound_parts, virtual_outbound,
+    Binding, HttpTraits, L4Part, ListenerTraits, OutboundListener, Part, PartKey, PartKind, Place,
+    Surroundings, merge_parts, outbound_listener, outbound_parts, virtual_outbound,
 };
-use pilot_incr::{Graph, Table};
-use pilot_mesh::Layer;
+use pilot_incr::{Graph, Reader, Table};
+use pilot_mesh::{HostPlan, Layer};
+use pilot_model::{Address, Endpoint, Service, ServicePort};
 use pilot_xds::Encoded;
 
 use super::audience::Audiences;
@@ -35,7 +36,7 @@ pub(super) struct Listeners {
 /// What hosts contribute, by place.
 #[derive(Clone, Copy)]
 struct Parts {
-    http: Table<At, SharedMap<PartKey, Option<()>>>,
+    http: Table<At, SharedMap<PartKey, Option<Binding>>>,
     l4: Table<At, SharedMap<PartKey, Option<Arc<L4Part>>>>,
 }
 
@@ -84,27 +85,20 @@ impl Listeners {
         let for_some = places("own listener places", graph, |layer| matches!(layer, Layer::Namespace(_)));
         let shared = graph.map("listeners", &for_all, move |at, reader| {
             let ((_, traits), place) = at;
-            let http = merged(reader.get(&parts.http, at), None).map(|(key, ())| key).next();
+            let http = merged(reader.get(&parts.http, at), None).next();
             let l4 = merged(reader.get(&parts.l4, at), None).map(|(key, part)| (key, &**part));
-            let listener = merge_parts(place, traits, http, l4);
-            (!listener.is_empty()).then_some(listener)
+            merge_parts(place, traits, http, l4)
         });
         let own = graph.map("own listeners", &for_some, move |at, reader| {
             let ((_, traits), place) = at;
             let below = ((Layer::Base, Arc::clone(traits)), place.clone());
-            let http = merged(reader.get(&parts.http, &below), reader.get(&parts.http, at));
+            let http = merged(reader.get(&parts.http, &below), reader.get(&parts.http, at)).next();
             let l4 = merged(reader.get(&parts.l4, &below), reader.get(&parts.l4, at));
-            let listener = merge_parts(
-                place,
-                traits,
-                http.map(|(key, ())| key).next(),
-                l4.map(|(key, part)| (key, &**part)),
-            );
             let base = reader.get(&shared, &below);
-            if listener.is_empty() {
-                return base.is_some().then_some(Own::Nothing);
+            match merge_parts(place, traits, http, l4.map(|(key, part)| (key, &**part))) {
+                None => base.is_some().then_some(Own::Nothing),
+                Some(listener) => (base != Some(&listener)).then_some(Own::Listener(listener)),
             }
-            (base != Some(&listener)).then_some(Own::Listener(listener))
         });
         (shared, own)
     }
@@ -177,19 +171,55 @@ impl Parts {
         let family = Family {
             names: ["listener part keys", "listener parts", "own listener part keys", "own listener parts"],
             shared: &plans.shared,
-            own: &plans.own,
+            own: &plans.own_parts,
         };
         let parts = family.declare(graph, &audiences.listener, move |(layer, host, traits), reader| {
-            let plan = plans.get(layer, host, reader).filter(|plan| plan.by_name)?;
-            Some(outbound_parts(plan, traits, inputs.settings(reader)?))
+            let plan = plans.get(layer, host, reader).filter(|plan| !plan.views.is_empty())?;
+            let around = Around { plans, layer, reader };
+            let listeners = plans.listeners(layer, reader);
+            Some(outbound_parts(plan, listeners, traits, &around, inputs.settings(reader)?))
         });
-        let http =
-            gather(graph, "http parts by place", &parts, |part| matches!(part, PartKind::Http).then_some(()));
+        let http = gather(graph, "http parts by place", &parts, |part| match part {
+            PartKind::Http(binding) => Some(binding.clone()),
+            PartKind::L4(_) => None,
+        });
         let l4 = gather(graph, "l4 parts by place", &parts, |part| match part {
             PartKind::L4(part) => Some(Arc::clone(part)),
-            PartKind::Http => None,
+            PartKind::Http(_) => None,
         });
         Self { http, l4 }
+    }
+}
+
+/// The other hosts of a layer.
+struct Around<'r, 'a> {
+    plans: Plans,
+    layer: &'r Layer,
+    reader: &'r Reader<'a>,
+}
+
+impl Surroundings for Around<'_, '_> {
+    fn plan(&self, host: &Host) -> Option<&HostPlan> {
+        self.plans.get(self.layer, host, self.reader)
+    }
+
+    fn client(&self) -> Option<&Name> {
+        self.layer.client()
+    }
+
+    fn instances(&self, service: &Service, port: &ServicePort) -> Vec<Vec<Name>> {
+        let key = (service.namespace.clone(), service.host.clone());
+        let endpoints = self.plans.registry.endpoints(self.reader, &key).into_iter();
+        let here = endpoints.filter(|endpoint| endpoint.port_name == port.name);
+        // What has no address cannot be listened for.
+        let ip = |address: &Address| match address {
+            Address::Ip(ip) => Some(Name::from(ip.to_string())),
+            Address::Host(_) | Address::Pipe(_) => None,
+        };
+        let all = |endpoint: &Endpoint| {
+            std::iter::once(&endpoint.address).chain(&endpoint.more_addresses).map(ip).collect()
+        };
+        here.filter_map(all).collect()
     }
 }
 

@@ -98,6 +98,8 @@ pub(super) fn declare(
         if audience.kind == ProxyType::Sidecar {
             push(TypeUrl::Listener, reader.get(&listeners.virtual_outbound, &audience.listener));
             push(TypeUrl::Listener, Some(&own.listeners));
+            let hidden: Resources = audience.hidden.iter().map(|name| (name.clone(), None)).collect();
+            push(TypeUrl::Listener, Some(&hidden));
         }
         if let Some(asker) = audience.gateway_listener() {
             push(TypeUrl::Listener, reader.get(&gateways.listeners, &asker));

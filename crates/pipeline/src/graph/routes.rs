@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
-use pilot_envoy::{Neighbours, RouteTraits, VirtualHost, route_table, virtual_hosts};
+use pilot_envoy::{Neighbours, RouteTable, RouteTraits, VirtualHost, route_table, virtual_hosts};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{HostPlan, Layer};
 use pilot_xds::{ChildMap, Encoded, Summary};
@@ -17,7 +17,7 @@ type Asker = (Layer, Arc<RouteTraits>);
 pub(super) struct Routes {
     /// Entries of each host.
     pub(super) hosts: Layered<Arc<RouteTraits>, VirtualHost>,
-    pub(super) by_port: Table<(Asker, u16), Arc<Encoded>>,
+    pub(super) by_port: Table<(Asker, RouteTable), Arc<Encoded>>,
     pub(super) tables: Table<Asker, pilot_xds::Layer>,
 }
 
@@ -30,33 +30,34 @@ impl Routes {
             own: &plans.own_routes,
         };
         let hosts = family.declare(graph, &audiences.route, move |(layer, host, traits), reader| {
-            let plan = plans.get(layer, host, reader).filter(|plan| plan.by_name)?;
+            let plan = plans.get(layer, host, reader).filter(|plan| !plan.views.is_empty())?;
             let around = Around { plans, layer, reader };
-            Some(virtual_hosts(plan, layer.client(), traits, &around, inputs.settings(reader)?))
+            let whose = (layer.client(), plans.listeners(layer, reader));
+            Some(virtual_hosts(plan, whose, traits, &around, inputs.settings(reader)?))
         });
         let children = Self::declare_children(graph, &hosts);
         let summaries = graph.map("route table sizes", &children, move |key, reader| {
             Some(Summary::of(reader.get(&children, key)?))
         });
         let by_port = graph.map("route tables", &children, move |key, reader| {
-            let ((layer, traits), port) = key;
+            let ((layer, traits), which) = key;
             let own = reader.get(&children, key)?;
             let none = ChildMap::new();
             let table = match layer {
                 Layer::Base | Layer::Sidecar { .. } => {
-                    route_table(*port, own, *reader.get(&summaries, key)?, &none, traits)
+                    route_table(which, own, *reader.get(&summaries, key)?, &none, traits)
                 }
                 Layer::Namespace(_) => {
-                    let below = ((Layer::Base, Arc::clone(traits)), *port);
+                    let below = ((Layer::Base, Arc::clone(traits)), which.clone());
                     let shared = reader.get(&children, &below).unwrap_or(&none);
                     let summary = reader.get(&summaries, &below).copied().unwrap_or_default();
-                    route_table(*port, shared, summary, own, traits)
+                    route_table(which, shared, summary, own, traits)
                 }
             };
             Some(Arc::new(table))
         });
         let tables = graph.group("route tables by layer", |feeds| {
-            feeds.from(&by_port, |(asker, _): &(Asker, u16), table: &Arc<Encoded>, out| {
+            feeds.from(&by_port, |(asker, _): &(Asker, RouteTable), table: &Arc<Encoded>, out| {
                 out.emit(asker.clone(), table.name().clone(), Some(Arc::clone(table)));
             });
             feeds.from(&hosts.shared, |(layer, _, traits), hosts: &Vec<VirtualHost>, out| {
@@ -78,17 +79,17 @@ impl Routes {
     fn declare_children(
         graph: &mut Graph,
         hosts: &Layered<Arc<RouteTraits>, VirtualHost>,
-    ) -> Table<(Asker, u16), ChildMap> {
+    ) -> Table<(Asker, RouteTable), ChildMap> {
         graph.group("route table entries", |feeds| {
             feeds.from(&hosts.shared, |(layer, _, traits), hosts: &Vec<VirtualHost>, out| {
                 for host in hosts {
-                    let table = ((layer.clone(), Arc::clone(traits)), host.port);
+                    let table = ((layer.clone(), Arc::clone(traits)), host.table.clone());
                     out.emit(table, host.name.clone(), Some(host.entry.clone()));
                 }
             });
             feeds.from(&hosts.own, |(layer, _, traits), hosts: &Overlay<VirtualHost>, out| {
-                for ((port, name), host) in hosts {
-                    let table = ((layer.clone(), Arc::clone(traits)), *port);
+                for ((which, name), host) in hosts {
+                    let table = ((layer.clone(), Arc::clone(traits)), which.clone());
                     out.emit(table, name.clone(), host.as_ref().map(|host| host.entry.clone()));
                 }
             });

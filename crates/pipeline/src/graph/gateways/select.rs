@@ -105,6 +105,8 @@ fn targets(served: &[Served], registry: Registry, reader: &Reader<'_>) -> Vec<Ta
                 port: port.number,
                 protocol: port.protocol,
                 target_port: served.target_port,
+                pool: None,
+                ingress: None,
             });
         }
     }

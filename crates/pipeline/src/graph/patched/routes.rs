@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Name};
 use pilot_envoy::{
-    Faults, Outcome, Patches, RouteSide, RouteTraits, TablePatches, VirtualHost, patch_route_configuration,
+    Faults, Outcome, Patches, RouteSide, RouteTable, RouteTraits, TablePatches, VirtualHost,
+    patch_route_configuration,
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::Layer;
@@ -19,7 +20,7 @@ type Key = (Layer, Host, (Arc<RouteTraits>, Arc<Patches>));
 #[derive(Clone, PartialEq, Default)]
 pub(super) struct HostRow {
     /// In the tables of ports.
-    entries: Vec<((u16, Name), Option<Chunk>)>,
+    entries: Vec<((RouteTable, Name), Option<Chunk>)>,
     /// In a table of its own.
     tables: super::Changes,
     pub(super) faults: Faults,
@@ -35,7 +36,7 @@ pub(super) struct TableRow {
 pub(super) struct Rows {
     pub(super) shared: Table<Key, HostRow>,
     pub(super) own: Table<Key, HostRow>,
-    pub(super) tables: Table<(Asker, u16, Arc<Patches>), TableRow>,
+    pub(super) tables: Table<(Asker, RouteTable, Arc<Patches>), TableRow>,
 }
 
 impl Rows {
@@ -56,8 +57,8 @@ impl Rows {
         let changes = graph.group("patched route table entries", |feeds| {
             for table in [&shared, &own] {
                 feeds.from(table, |(layer, _, (traits, patches)): &Key, row: &HostRow, out| {
-                    for ((port, name), entry) in &row.entries {
-                        let table = ((layer.clone(), Arc::clone(traits)), *port, Arc::clone(patches));
+                    for ((which, name), entry) in &row.entries {
+                        let table = ((layer.clone(), Arc::clone(traits)), which.clone(), Arc::clone(patches));
                         out.emit(table, name.clone(), entry.clone());
                     }
                 });
@@ -66,8 +67,8 @@ impl Rows {
         let plain = routes.by_port;
         let keys = graph.product("patched route table keys", &plain, &audiences.route_patches);
         let tables = graph.map("patched route tables", &keys, move |key, reader| {
-            let (asker, port, patches) = key;
-            let before = reader.get(&plain, &(asker.clone(), *port))?;
+            let (asker, which, patches) = key;
+            let before = reader.get(&plain, &(asker.clone(), which.clone()))?;
             let scope = TablePatches::new(before.name(), patches)?;
             let changes = changes_of(key, before, changes, reader);
             let mut faults = Faults::default();
@@ -81,7 +82,7 @@ impl Rows {
         graph.group("patched route tables by layer", |feeds| {
             feeds.from(
                 &self.tables,
-                |(asker, _, patches): &(Asker, u16, Arc<Patches>), row: &TableRow, out| {
+                |(asker, _, patches): &(Asker, RouteTable, Arc<Patches>), row: &TableRow, out| {
                     if let Some(table) = &row.table {
                         let table = (table.name().clone(), Some(Arc::clone(table)));
                         out.emit((asker.clone(), Arc::clone(patches)), table.0, table.1);
@@ -102,17 +103,17 @@ impl Rows {
 
 /// The changed entries of a table. Where a namespace sees a host differently, what became of the common one is no matter.
 fn changes_of(
-    (asker, port, patches): &(Asker, u16, Arc<Patches>),
+    (asker, which, patches): &(Asker, RouteTable, Arc<Patches>),
     before: &Encoded,
-    changes: Table<(Asker, u16, Arc<Patches>), ChildMap>,
+    changes: Table<(Asker, RouteTable, Arc<Patches>), ChildMap>,
     reader: &Reader<'_>,
 ) -> ChildMap {
-    let own = reader.get(&changes, &(asker.clone(), *port, Arc::clone(patches)));
+    let own = reader.get(&changes, &(asker.clone(), which.clone(), Arc::clone(patches)));
     let (layer, traits) = asker;
     match layer {
         Layer::Base | Layer::Sidecar { .. } => own.cloned().unwrap_or_default(),
         Layer::Namespace(_) => {
-            let below = ((Layer::Base, Arc::clone(traits)), *port, Arc::clone(patches));
+            let below = ((Layer::Base, Arc::clone(traits)), which.clone(), Arc::clone(patches));
             let mut out = reader.get(&changes, &below).cloned().unwrap_or_default();
             for (name, _) in before.children().over() {
                 out.remove(name);
@@ -129,9 +130,9 @@ impl HostRow {
     fn of<'a>(hosts: impl Iterator<Item = &'a VirtualHost>, patches: &Patches) -> Option<Self> {
         let mut row = Self::default();
         for host in hosts {
-            let scope = TablePatches::new(&host.port.to_string(), patches);
+            let scope = TablePatches::new(&host.table.name(), patches);
             if let Some(entry) = scope.and_then(|scope| scope.entry(&host.entry, &mut row.faults)) {
-                row.entries.push(((host.port, host.name.clone()), entry));
+                row.entries.push(((host.table.clone(), host.name.clone()), entry));
             }
             let Some(table) = &host.own else { continue };
             if let Outcome::Changed(table) =
