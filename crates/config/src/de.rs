@@ -28,17 +28,31 @@ pub(crate) struct Typed<T> {
 
 /// Reads a message from the value under `root`, which is also how paths begin.
 pub(crate) fn read<T: de::DeserializeOwned>(node: &Node<'_>, root: &str) -> Result<Typed<T>, FieldError> {
-    read_with(node, root, std::marker::PhantomData)
+    read_seed(node, root, Nulls::Absent, std::marker::PhantomData)
 }
 
-/// Reads what `seed` makes of the value under `root`.
+/// Reads what `seed` makes of the value under `root`. It may ask for a null, where a null is a value.
 pub(crate) fn read_with<S: for<'de> DeserializeSeed<'de, Value = T>, T>(
     node: &Node<'_>,
     root: &str,
     seed: S,
 ) -> Result<Typed<T>, FieldError> {
-    let place =
-        Place { root, path: RefCell::default(), unknown: RefCell::default(), error: RefCell::default() };
+    read_seed(node, root, Nulls::Values, seed)
+}
+
+fn read_seed<S: for<'de> DeserializeSeed<'de, Value = T>, T>(
+    node: &Node<'_>,
+    root: &str,
+    nulls: Nulls,
+    seed: S,
+) -> Result<Typed<T>, FieldError> {
+    let place = Place {
+        root,
+        nulls,
+        path: RefCell::default(),
+        unknown: RefCell::default(),
+        error: RefCell::default(),
+    };
     match seed.deserialize(At { node, place: &place }) {
         Ok(value) => Ok(Typed { value, unknown: place.unknown.into_inner() }),
         Err(Error(message)) => {
@@ -48,9 +62,18 @@ pub(crate) fn read_with<S: for<'de> DeserializeSeed<'de, Value = T>, T>(
     }
 }
 
+/// What a key without a value means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nulls {
+    /// A field that is not there.
+    Absent,
+    Values,
+}
+
 /// Where the reader is.
 struct Place<'a> {
     root: &'a str,
+    nulls: Nulls,
     path: RefCell<Vec<Step<'a>>>,
     unknown: RefCell<Vec<FieldError>>,
     /// The innermost place at which something went wrong.
@@ -205,9 +228,9 @@ struct Entries<'a, 'p> {
 impl<'de> MapAccess<'de> for Entries<'_, '_> {
     type Error = Error;
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        // A field without a value is a field that is not there.
+        let nulls = self.place.nulls;
         let others = |(key, node): &&(std::borrow::Cow<'_, str>, Node<'_>)| {
-            node.value != Value::Null && key != KIND_OF_ANY
+            (nulls == Nulls::Values || node.value != Value::Null) && key != KIND_OF_ANY
         };
         let Some((key, node)) = self.kind.take().or_else(|| self.entries.by_ref().find(others)) else {
             return Ok(None);

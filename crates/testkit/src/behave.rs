@@ -30,6 +30,7 @@ impl Engine {
 /// Runs a scenario. An empty answer is a good one.
 pub fn run(engine: Engine, scenario: &Scenario, tools: &Tools) -> anyhow::Result<Vec<String>> {
     let server = match engine {
+        Engine::Sim if scenario.real => return Ok(Vec::new()),
         Engine::Sim => return sim::run(scenario),
         Engine::Envoy => real::Server::Pilot,
         Engine::Istiod => real::Server::Istiod,

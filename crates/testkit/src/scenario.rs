@@ -25,6 +25,9 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     #[serde(default)]
     pub issues: Vec<String>,
+    /// Only a real Envoy can tell, because what its filters do is not simulated.
+    #[serde(default)]
+    pub real: bool,
 }
 
 #[derive(Deserialize, Clone, Debug)]

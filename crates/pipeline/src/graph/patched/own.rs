@@ -11,6 +11,7 @@ use pilot_envoy::{
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::ClusterName;
+use pilot_model::ProxyType;
 use pilot_xds::{Encoded, Layer as Resources};
 
 use crate::graph::audience::{Audience, Audiences};
@@ -95,7 +96,9 @@ impl Build<'_, '_> {
         for patches in [&inbound.listeners, &outbound.listeners].into_iter().flatten() {
             own.added_listeners.extend(added_listeners(patches, &mut own.faults));
         }
+        let is_sidecar = self.audience.kind == ProxyType::Sidecar;
         let redirecting = self.reader.get(&self.parts.listeners.virtual_outbound, &self.audience.listener);
+        let redirecting = redirecting.filter(|_| is_sidecar);
         let served = self.reader.get(&self.parts.inbound, self.audience).map(|own| &own.listeners);
         let gateway = self.audience.gateway_listener();
         let gateway = gateway.and_then(|asker| self.reader.get(&self.parts.gateways.listeners, &asker));
