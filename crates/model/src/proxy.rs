@@ -109,8 +109,10 @@ pub struct Proxy {
     pub dns_auto_allocate: bool,
     /// What Envoy was told to call its service.
     pub service_cluster: Name,
-    /// What OpenTelemetry's conventions call it.
-    pub otel_service: Name,
+    /// What else it may be called: by an annotation for OpenTelemetry, by its owner, by its only container.
+    pub otel_annotation: Name,
+    pub workload_name: Name,
+    pub container: Name,
     /// Its own settings, if it sent any.
     pub config: Option<ProxyConfig>,
 }
@@ -148,7 +150,9 @@ impl Proxy {
             dns_capture: false,
             dns_auto_allocate: false,
             service_cluster: Name::empty(),
-            otel_service: Name::empty(),
+            otel_annotation: Name::empty(),
+            workload_name: Name::empty(),
+            container: Name::empty(),
             config: None,
         }
     }

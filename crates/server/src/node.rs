@@ -38,7 +38,6 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
     let meta = Metadata(node.metadata.as_ref());
     let config = meta.settings("PROXY_CONFIG")?;
     let labels = meta.labels()?;
-    let otel_service = otel_service(&meta, &labels, name);
     Ok(Proxy {
         kind,
         name: name.into(),
@@ -77,34 +76,14 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         dns_capture: meta.is_true("DNS_CAPTURE"),
         dns_auto_allocate: meta.is_true("DNS_AUTO_ALLOCATE"),
         service_cluster: node.cluster.as_str().into(),
-        otel_service,
+        otel_annotation: meta.annotation("resource.opentelemetry.io/service.name"),
+        workload_name: meta.name("WORKLOAD_NAME"),
+        container: Some(meta.text("APP_CONTAINERS"))
+            .filter(|containers| !containers.contains(','))
+            .unwrap_or_default()
+            .into(),
         config,
     })
-}
-
-/// By OpenTelemetry's conventions a service is called by an annotation, a label, its owner or its pod, whichever is
-/// there first.
-fn otel_service(meta: &Metadata<'_>, labels: &Labels, name: &str) -> Name {
-    let annotation = match meta.get("ANNOTATIONS") {
-        Some(Kind::StructValue(all)) => match all.fields.get("resource.opentelemetry.io/service.name") {
-            Some(Value { kind: Some(Kind::StringValue(text)) }) => text.as_str().into(),
-            _ => Name::empty(),
-        },
-        _ => Name::empty(),
-    };
-    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
-    let pod = name.split_once('.').map(|(pod, _)| pod).unwrap_or_default();
-    let containers = meta.text("APP_CONTAINERS");
-    let container = if containers.contains(',') { "" } else { containers.as_str() };
-    let candidates = [
-        annotation,
-        label("app.kubernetes.io/instance"),
-        label("app.kubernetes.io/name"),
-        meta.name("WORKLOAD_NAME"),
-        pod.into(),
-        container.into(),
-    ];
-    candidates.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| Name::new("unknown_service"))
 }
 
 /// Enough of what somebody sent to recognise it in a log.
@@ -189,6 +168,14 @@ impl Metadata<'_> {
             _ => None,
         });
         Labels::new(words)
+    }
+
+    fn annotation(&self, key: &str) -> Name {
+        let Some(Kind::StructValue(all)) = self.get("ANNOTATIONS") else { return Name::empty() };
+        match all.fields.get(key).and_then(|value| value.kind.as_ref()) {
+            Some(Kind::StringValue(text)) => text.as_str().into(),
+            _ => Name::empty(),
+        }
     }
 
     fn is_true(&self, key: &str) -> bool {

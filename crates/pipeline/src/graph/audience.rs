@@ -26,7 +26,7 @@ use super::inputs::Inputs;
 use super::registry::{Registry, Served};
 use super::rules::Rules;
 use super::security::Policies;
-use super::telemetry::{Side, Telemetries};
+use super::telemetry::{Side, Telemetries, otel_service};
 
 /// All that can influence what a proxy is sent. Proxies with equal audiences share every byte.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -443,7 +443,7 @@ fn tracing(proxy: &Proxy, config: &ProxyConfig, plan: TracingPlan) -> TracingTra
         namespace: proxy.namespace.clone(),
         cluster: proxy.cluster.clone(),
         service_cluster: if_told(&proxy.service_cluster),
-        otel_service: if_told(&proxy.otel_service),
+        otel_service: if_told(&otel_service(proxy)),
         kind: proxy.kind,
         version: if told { proxy.version } else { Version::NEWEST },
     }

@@ -158,3 +158,19 @@ impl Telemetries {
 fn is_for_all(target: &PolicyTarget) -> bool {
     target.selector.as_ref().is_none_or(|selector| selector.is_empty()) && target.refs.is_empty()
 }
+
+/// By OpenTelemetry's conventions a service is called by an annotation, a label, its owner or its pod, whichever is
+/// there first.
+pub(super) fn otel_service(proxy: &Proxy) -> Name {
+    let label = |key: &str| proxy.labels.get(key).cloned().unwrap_or_default();
+    let pod = proxy.name.split_once('.').map(|(pod, _)| pod).unwrap_or_default();
+    let candidates = [
+        proxy.otel_annotation.clone(),
+        label("app.kubernetes.io/instance"),
+        label("app.kubernetes.io/name"),
+        proxy.workload_name.clone(),
+        Name::new(pod),
+        proxy.container.clone(),
+    ];
+    candidates.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| Name::new("unknown_service"))
+}
