@@ -17,7 +17,7 @@ use crate::http_filter::Direction;
 use crate::listener::{
     Place, additional, direction, encode, exact_balance, per_socket_event, proxy_protocol, tls_inspector,
 };
-use crate::network_filter::{leading, metadata_exchange};
+use crate::network_filter::{PHASES, extensions, leading, metadata_exchange};
 use crate::security::SecurityFilters;
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 
@@ -147,7 +147,7 @@ impl<R: GatewayRules> Builder<'_, R> {
     fn add_port(&mut self, port: &MergedPort) {
         if port.protocol.is_http() {
             let Some(first) = port.servers.first() else { return };
-            let filters = vec![self.manager(&port.routes, port.protocol, "")];
+            let filters = self.requests(self.manager(&port.routes, port.protocol, ""));
             self.add(&[], api::FilterChain { filters, ..api::FilterChain::default() }, first);
             return;
         }
@@ -163,7 +163,8 @@ impl<R: GatewayRules> Builder<'_, R> {
     }
 
     fn add_https(&mut self, server: &MergedServer) {
-        let filters = vec![self.manager(&server.routes, server.server.protocol, &server.server.name)];
+        let filters =
+            self.requests(self.manager(&server.routes, server.server.protocol, &server.server.name));
         let chain = api::FilterChain { filters, ..self.encrypted(server) };
         self.add(&server.server_names(), chain, server);
     }
@@ -227,6 +228,11 @@ impl<R: GatewayRules> Builder<'_, R> {
         let port = server.server.port;
         let leading = leading(Direction::Gateway, port, Some(self.security), self.settings);
         Some(leading.into_iter().chain([proxy.build(self.settings)]).collect())
+    }
+
+    /// Code that looks at connections sees those with requests, too.
+    fn requests(&self, manager: api::Filter) -> Vec<api::Filter> {
+        extensions(&PHASES, self.port, self.settings).into_iter().chain([manager]).collect()
     }
 
     fn manager(&self, routes: &Name, protocol: Protocol, stats: &str) -> api::Filter {

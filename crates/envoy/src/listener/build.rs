@@ -16,7 +16,7 @@ use crate::convert::{duration, localhosts, parse_cidr, seconds, socket_address, 
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
 use crate::metadata;
-use crate::network_filter::leading;
+use crate::network_filter::{PHASES, extensions, leading};
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 
 /// The bytes of an outbound listener. `http` is needed if it serves HTTP; without it such chains are left out.
@@ -139,7 +139,8 @@ impl Builder<'_> {
                     traits: self.http?,
                     security: None,
                 };
-                Some(vec![manager.build(self.settings)])
+                let extensions = extensions(&PHASES, self.listener.place.port, self.settings);
+                Some(extensions.into_iter().chain([manager.build(self.settings)]).collect())
             }
         }
     }
