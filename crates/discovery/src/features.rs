@@ -66,7 +66,6 @@ pub(crate) fn features(env: &Env) -> Features {
             default.scope_gateway_to_namespace,
         ),
         route_collapse: flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", default.route_collapse),
-        quic_listeners: flag("PILOT_ENABLE_QUIC_LISTENERS", default.quic_listeners),
         keep_shadow_host: flag("DISABLE_SHADOW_HOST_SUFFIX", default.keep_shadow_host),
         mongo_filter: flag("PILOT_ENABLE_MONGO_FILTER", default.mongo_filter),
         mysql_filter: flag("PILOT_ENABLE_MYSQL_FILTER", default.mysql_filter),

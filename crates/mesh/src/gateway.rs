@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pilot_base::{Host, Name};
 use pilot_model::{Config, ConfigId, Gateway, GatewayServer, HostNamespace, Protocol};
 
-pub use merge::{Quic, merge_gateways};
+pub use merge::merge_gateways;
 pub use routing::{gateway_rank, intersection, l4_applies, more_specific, overlaps};
 
 /// The Gateways that a workload serves, and at which of its own ports.
@@ -19,8 +19,6 @@ pub struct GatewaySet {
     pub gateways: Vec<ConfigId>,
     /// The workload's port for a port that clients call, where its services say that it is another one.
     pub ports: BTreeMap<u16, u16>,
-    /// Ports of its services that are also there for UDP.
-    pub udp_ports: Vec<u16>,
     /// Hosts that are reached by their clusters' names, over servers that pass TLS on by themselves.
     pub auto_hosts: Vec<Host>,
 }
@@ -51,8 +49,6 @@ pub struct MergedServer {
     pub hosts: Vec<ServedHost>,
     /// Routes of its own, for HTTPS that ends here.
     pub routes: Name,
-    /// Is the same also served over QUIC?
-    pub http3: bool,
 }
 
 impl MergedServer {

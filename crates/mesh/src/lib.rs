@@ -42,8 +42,8 @@ pub use extensions::{
     ChainKind, ExtensionUse, UsedCode, extension_name, plugin_extension_id, used_extensions,
 };
 pub use gateway::{
-    GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, Quic, ServedHost, gateway_rank,
-    intersection, l4_applies, merge_gateways, more_specific, overlaps,
+    GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, ServedHost, gateway_rank, intersection,
+    l4_applies, merge_gateways, more_specific, overlaps,
 };
 pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for};
 pub use kube::kube_endpoints;

@@ -112,8 +112,6 @@ pub struct Features {
     pub scope_gateway_to_namespace: bool,
     /// `PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION`: do hosts of a gateway with the same routes share a virtual host?
     pub route_collapse: bool,
-    /// `PILOT_ENABLE_QUIC_LISTENERS`
-    pub quic_listeners: bool,
     /// `DISABLE_SHADOW_HOST_SUFFIX`: do copies of requests keep their host?
     pub keep_shadow_host: bool,
     /// `PILOT_ENABLE_MONGO_FILTER`
@@ -165,7 +163,6 @@ impl Default for Features {
             max_connections_per_event: 1,
             scope_gateway_to_namespace: false,
             route_collapse: true,
-            quic_listeners: false,
             keep_shadow_host: true,
             mongo_filter: true,
             mysql_filter: false,

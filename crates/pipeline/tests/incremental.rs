@@ -113,15 +113,52 @@ fn virtual_service() -> impl Strategy<Value = String> {
         "match: [{sourceNamespace: b}],",
         "match: [{headers: {h: {exact: v}}}, {uri: {prefix: /p}}],",
     ]);
-    (pick(&NAMESPACES), pick(&["v1", "v2"]), hosts, wanted, (host(), export())).prop_map(
-        |(namespace, name, hosts, wanted, (to, export))| {
+    let gateways = pick(&["", "", "gateways: [gw],", "gateways: [a/gw, gw, mesh],"]);
+    (pick(&NAMESPACES), pick(&["v1", "v2"]), hosts, (wanted, gateways), (host(), export())).prop_map(
+        |(namespace, name, hosts, (wanted, gateways), (to, export))| {
             let comma = if export.is_empty() { "" } else { "," };
             format!(
                 "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: {namespace}}}, \
-                 spec: {{hosts: [{hosts}], http: [{{{wanted} route: [{{destination: {{host: {to}}}}}]}}]{comma} {export}}}}}"
+                 spec: {{hosts: [{hosts}], {gateways} http: [{{{wanted} route: [{{destination: {{host: {to}}}}}]}}]{comma} {export}}}}}"
             )
         },
     )
+}
+
+fn gateway() -> impl Strategy<Value = String> {
+    let servers = pick(&[
+        "{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}",
+        "{port: {number: 80, name: http-2, protocol: HTTP}, hosts: [./e1.com, b/e2.com], tls: {httpsRedirect: true}}",
+        "{port: {number: 80, name: tcp, protocol: TCP}, hosts: ['*']}",
+        "{port: {number: 443, name: https, protocol: HTTPS}, hosts: [e1.com], tls: {mode: SIMPLE, credentialName: c}}",
+        "{port: {number: 443, name: tls, protocol: TLS}, hosts: ['*.com'], tls: {mode: PASSTHROUGH}}",
+        "{port: {number: 443, name: auto, protocol: TLS}, hosts: ['*.local'], tls: {mode: AUTO_PASSTHROUGH}}",
+    ]);
+    (pick(&NAMESPACES), pick(&["gw", "gw-2"]), prop::collection::vec(servers, 1..3), pick(&["", "app: x"]))
+        .prop_map(|(namespace, name, servers, selector)| {
+            let mut servers = servers;
+            servers.sort_unstable();
+            servers.dedup();
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {{name: {name}, namespace: {namespace}}}, \
+                 spec: {{selector: {{{selector}}}, servers: [{}]}}}}",
+                servers.join(", ")
+            )
+        })
+}
+
+fn connection_rule() -> impl Strategy<Value = String> {
+    let rules = pick(&[
+        "tcp: [{route: [{destination: {host: s1}}]}]",
+        "tls: [{match: [{sniHosts: [e1.com]}], route: [{destination: {host: e1.com}}]}]",
+        "tls: [{match: [{sniHosts: [e2.com]}], route: [{destination: {host: e2.com}}]}]",
+    ]);
+    (pick(&NAMESPACES), pick(&["c1", "c2"]), rules).prop_map(|(namespace, name, rules)| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: {namespace}}}, \
+             spec: {{hosts: ['*.com'], gateways: [a/gw], {rules}}}}}"
+        )
+    })
 }
 
 fn destination_rule() -> impl Strategy<Value = String> {
@@ -156,8 +193,9 @@ fn sidecar() -> impl Strategy<Value = String> {
 fn proxy() -> impl Strategy<Value = Thing> {
     let interception = pick(&[Interception::Redirect, Interception::None]);
     let ip = pick(&["10.1.0.1", "10.1.0.2", "10.1.0.7"]);
-    (0..3u64, pick(&NAMESPACES), interception, ip, pick(&["", "x"])).prop_map(
-        |(id, namespace, interception, ip, app)| {
+    let kind = pick(&[ProxyType::Sidecar, ProxyType::Router]);
+    (0..3u64, pick(&NAMESPACES), (kind, interception), ip, pick(&["", "x"])).prop_map(
+        |(id, namespace, (kind, interception), ip, app)| {
             let ips = vec![ip.parse().expect("an address")];
             let proxy = Proxy {
                 dns_domain: Name::from(format!("{namespace}.svc.cluster.local")),
@@ -166,7 +204,7 @@ fn proxy() -> impl Strategy<Value = Thing> {
                 cluster: Name::new("Kubernetes"),
                 interception,
                 own_ports: vec![15021, 15090],
-                ..Proxy::new(ProxyType::Sidecar, &format!("p{id}.{namespace}"), namespace, ips)
+                ..Proxy::new(kind, &format!("p{id}.{namespace}"), namespace, ips)
             };
             Thing::Proxy(id, Arc::new(proxy))
         },
@@ -182,7 +220,9 @@ fn change() -> impl Strategy<Value = (Thing, bool)> {
         virtual_service(),
         virtual_service(),
         destination_rule(),
-        sidecar()
+        sidecar(),
+        gateway(),
+        connection_rule()
     ];
     (prop_oneof![4 => object.prop_map(Thing::Object), 1 => proxy()], prop::bool::weighted(0.75))
 }
@@ -285,6 +325,9 @@ fn check_whole(manifests: &Manifests) -> Result<(), TestCaseError> {
         }
     }
     for listener in decode::<Listener>(manifests, TypeUrl::Listener) {
+        let matches: BTreeSet<String> =
+            listener.filter_chains.iter().map(|chain| format!("{:?}", chain.filter_chain_match)).collect();
+        prop_assert_eq!(matches.len(), listener.filter_chains.len(), "two chains for the same");
         for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
             if let Some(routes) = named_routes(&chain.filters) {
                 prop_assert!(
@@ -298,7 +341,8 @@ fn check_whole(manifests: &Manifests) -> Result<(), TestCaseError> {
     for table in decode::<RouteConfiguration>(manifests, TypeUrl::Route) {
         let mut domains = BTreeSet::new();
         for host in &table.virtual_hosts {
-            prop_assert!(!host.routes.is_empty());
+            let at_gateway = table.name.starts_with("http");
+            prop_assert!(at_gateway || !host.routes.is_empty());
             for domain in &host.domains {
                 prop_assert!(domains.insert(domain), "{domain} stands twice in {}", table.name);
             }

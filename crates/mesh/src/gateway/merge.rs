@@ -9,9 +9,9 @@ use super::{GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, Served
 /// Puts the servers of all Gateways of a workload together. Plain HTTP is shared with plain HTTP, TLS with TLS as long as
 /// the names of hosts differ; of others that want the same port at the same address the first has it.
 ///
-/// `gateways` come in the order of the set's. `quic` says whether what ends HTTPS is to be served over QUIC too.
-pub fn merge_gateways(gateways: &[Arc<Config<Gateway>>], set: &GatewaySet, quic: Quic) -> MergedGateway {
-    let mut merger = Merger { set, quic, ..Merger::new(set) };
+/// `gateways` come in the order of the set's.
+pub fn merge_gateways(gateways: &[Arc<Config<Gateway>>], set: &GatewaySet) -> MergedGateway {
+    let mut merger = Merger::new(set);
     for gateway in gateways {
         for (index, server) in gateway.spec.servers.iter().enumerate() {
             if let Err(why) = merger.add(gateway, server) {
@@ -22,18 +22,11 @@ pub fn merge_gateways(gateways: &[Arc<Config<Gateway>>], set: &GatewaySet, quic:
     merger.out
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Quic {
-    Off,
-    On,
-}
-
 /// What tells two ports apart.
 type PortKey = (u16, Protocol, Name);
 
 struct Merger<'a> {
     set: &'a GatewaySet,
-    quic: Quic,
     /// The newest plain server of a port.
     plain: BTreeMap<u16, PortKey>,
     taken: BTreeSet<u16>,
@@ -46,7 +39,6 @@ impl<'a> Merger<'a> {
     fn new(set: &'a GatewaySet) -> Self {
         Self {
             set,
-            quic: Quic::Off,
             plain: BTreeMap::new(),
             taken: BTreeSet::new(),
             names: BTreeMap::new(),
@@ -63,7 +55,6 @@ impl<'a> Merger<'a> {
         let merged = Arc::new(MergedServer {
             gateway: Name::from(gateway.id.to_string()),
             routes: route_name(server, port, gateway),
-            http3: self.has_quic(server),
             server: Arc::new(server.clone()),
             hosts,
         });
@@ -155,10 +146,6 @@ impl<'a> Merger<'a> {
 
     fn find(&self, key: &PortKey) -> Option<usize> {
         self.out.ports.iter().position(|p| (p.port, p.protocol, &p.bind) == (key.0, key.1, &key.2))
-    }
-
-    fn has_quic(&self, server: &GatewayServer) -> bool {
-        self.quic == Quic::On && server.ends_https() && self.set.udp_ports.contains(&server.port)
     }
 }
 

@@ -17,7 +17,7 @@ use pilot_envoy::{
     SecurityFilters, gateway_listener, gateway_places,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{GatewaySet, HostPlan, Layer, MergedGateway, Quic, RouteRule, gateway_rank, merge_gateways};
+use pilot_mesh::{GatewaySet, HostPlan, Layer, MergedGateway, RouteRule, gateway_rank, merge_gateways};
 use pilot_model::{ConfigId, Created, Kind};
 use pilot_xds::Children;
 
@@ -56,11 +56,9 @@ impl Gateways {
     ) -> Self {
         let inputs = plans.inputs;
         let merged = graph.map("merged gateways", &audiences.gateway_sets, move |set, reader| {
-            let options = reader.get(&inputs.options, &())?;
             let gateways: Vec<_> =
                 set.gateways.iter().filter_map(|id| reader.get(&inputs.gateways, id)).cloned().collect();
-            let quic = if options.features.quic_listeners { Quic::On } else { Quic::Off };
-            Some(Arc::new(merge_gateways(&gateways, set, quic)))
+            Some(Arc::new(merge_gateways(&gateways, set)))
         });
         let built = declare_listeners(graph, plans, rules, (audiences, merged, filters));
         let listeners = graph.group("gateway listeners by asker", |feeds| {

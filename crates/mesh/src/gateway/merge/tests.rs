@@ -6,7 +6,7 @@ use pilot_model::{
     ServerTlsMode,
 };
 
-use super::{Quic, merge_gateways};
+use super::merge_gateways;
 use crate::gateway::{GatewaySet, MergedGateway};
 
 fn server(
@@ -45,7 +45,7 @@ fn merged(gateways: Vec<Vec<GatewayServer>>, ports: &[(u16, u16)]) -> MergedGate
         })
         .collect();
     let set = GatewaySet { ports: ports.iter().copied().collect(), ..GatewaySet::default() };
-    merge_gateways(&gateways, &set, Quic::Off)
+    merge_gateways(&gateways, &set)
 }
 
 /// Each port, with how many servers it has.

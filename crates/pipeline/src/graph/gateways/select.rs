@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pilot_base::{Host, Name, SharedMap};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{GatewaySet, Target, order_targets, ports};
-use pilot_model::{Config, Gateway, MeshOptions, Protocol, Proxy, ProxyType};
+use pilot_model::{Config, Gateway, MeshOptions, Proxy, ProxyType};
 
 use super::RuleKey;
 use crate::graph::inputs::Inputs;
@@ -59,18 +59,13 @@ impl GatewayIndex {
             .filter_map(|number| Some((number, called(number)?)))
             .filter(|(number, target)| number != target)
             .collect();
-        let quic = options.features.quic_listeners;
-        let udp = targets.iter().filter(|t| quic && t.protocol == Protocol::Udp).map(|t| t.port);
-        let mut udp_ports: Vec<u16> = udp.filter(|port| numbers().any(|number| number == *port)).collect();
-        udp_ports.sort_unstable();
-        udp_ports.dedup();
         let servers = gateways.iter().flat_map(|gateway| &gateway.spec.servers);
         let auto = servers.filter(|server| server.is_auto_passthrough()).flat_map(|server| &server.hosts);
         let mut auto_hosts: Vec<Host> = auto.map(|host| host.host.clone()).collect();
         auto_hosts.sort();
         auto_hosts.dedup();
         let gateways = gateways.iter().map(|gateway| gateway.id.clone()).collect();
-        Some(Arc::new(GatewaySet { gateways, ports, udp_ports, auto_hosts }))
+        Some(Arc::new(GatewaySet { gateways, ports, auto_hosts }))
     }
 
     /// Those that select the workload, the oldest first.
