@@ -21,6 +21,9 @@ pub use part::{Binding, L4Part, Part, PartKey, PartKind, Place, Surroundings, ou
 pub use virtual_outbound::virtual_outbound;
 
 pub(crate) use inspector::{proxy_protocol, tls_inspector};
+pub(crate) use l4::tuned;
+pub(crate) use merge::L4Serve;
+pub(crate) use protocol::protocol_filters;
 
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;

@@ -9,9 +9,9 @@ use pilot_model::{Protocol, Span};
 use pilot_xds::Chunk;
 use prost::Message as _;
 
-use super::l4::with_policy;
 use crate::convert::duration;
 use crate::http_filter::Direction;
+use crate::listener::tuned;
 use crate::network_filter::{TcpProxy, istio_stats};
 use crate::settings::{ChainTraits, Settings};
 
@@ -53,7 +53,7 @@ pub fn auto_chains(plan: &HostPlan, traits: &AutoPassthrough, settings: Settings
     for (i, (_, port)) in ports.enumerate() {
         for (j, subset) in subsets.iter().enumerate() {
             let cluster = ClusterName::sni(port.number, subset, host);
-            let proxy = with_policy(TcpProxy::to(&cluster), Some(plan), subset, traits.idle_timeout);
+            let proxy = tuned(TcpProxy::to(&cluster), plan.traffic.as_ref(), subset, traits.idle_timeout);
             let proxy = TcpProxy { tunnel: None, ..proxy };
             let chain = chain(&cluster, &proxy, settings.with_chain(&traits.chain));
             let key = format!("{}{age:020} {name} {namespace} {host} {i:05} {j:05}", u8::from(public));

@@ -15,7 +15,8 @@ use crate::convert::{duration, socket_address, stat_prefix, wildcards};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
 use crate::listener::{
-    Place, additional, direction, encode, exact_balance, per_socket_event, proxy_protocol, tls_inspector,
+    Place, additional, direction, encode, exact_balance, per_socket_event, protocol_filters, proxy_protocol,
+    tls_inspector,
 };
 use crate::network_filter::{PHASES, extensions, leading, metadata_exchange};
 use crate::security::SecurityFilters;
@@ -222,12 +223,13 @@ impl<R: GatewayRules> Builder<'_, R> {
             rule: &rule.id,
             route,
             port: server.server.port,
+            protocol: server.server.protocol,
             idle_timeout: self.traits.idle_timeout,
         };
-        let proxy = target.proxy(&|host: &Host| self.around.plan(host))?;
+        let serve = target.serve(&|host: &Host| self.around.plan(host))?;
         let port = server.server.port;
         let leading = leading(Direction::Gateway, port, Some(self.security), self.settings);
-        Some(leading.into_iter().chain([proxy.build(self.settings)]).collect())
+        Some(leading.into_iter().chain(protocol_filters(&serve, self.settings)).collect())
     }
 
     /// Code that looks at connections sees those with requests, too.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pilot_base::Name;
 use pilot_mesh::{ClusterName, MESH, TrafficPlan};
-use pilot_model::{ConfigId, Destination, HashKey, L4Destination, L4Match, Registry, TrafficPolicy};
+use pilot_model::{ConfigId, Destination, HashKey, L4Destination, L4Match, Registry, Span, TrafficPolicy};
 
 use super::merge::{Chain, L4Serve, Serve};
 use super::part::{Maker, Place, Surroundings};
@@ -147,25 +147,34 @@ impl<S: Surroundings> Maker<'_, S> {
         ClusterName::outbound(to.port.unwrap_or_else(default), &to.subset, &to.host)
     }
 
-    /// What DestinationRules say about connections. The policy of the rule as a whole, not of the port: that is where
-    /// listeners have always looked.
     fn tuned(&self, proxy: TcpProxy, traffic: Option<&TrafficPlan>, subset: &str) -> TcpProxy {
-        let rule = traffic.map(|traffic| &traffic.rule);
-        let policy = rule.and_then(|rule| rule.policy.as_ref());
-        let of_subset = rule.and_then(|rule| rule.subsets.iter().find(|s| s.name == subset));
-        let of_subset = of_subset.and_then(|subset| subset.policy.as_ref());
-        let hashes = |policy: Option<&TrafficPolicy>| {
-            let balancer = policy?.load_balancer.as_ref()?;
-            Some(balancer.consistent_hash.as_ref().is_some_and(|hash| hash.key == HashKey::SourceIp(true)))
-        };
-        let tcp = policy.and_then(|p| p.connection_pool.as_ref()).and_then(|pool| pool.tcp.as_ref());
-        let tunnel = if subset.is_empty() { policy } else { of_subset };
-        TcpProxy {
-            idle_timeout: tcp.and_then(|tcp| tcp.idle_timeout).or(self.traits.idle_timeout),
-            max_duration: tcp.and_then(|tcp| tcp.max_connection_duration),
-            hash_source_ip: hashes(of_subset).or_else(|| hashes(policy)).unwrap_or(false),
-            tunnel: tunnel.and_then(|policy| policy.tunnel.clone()),
-            ..proxy
-        }
+        tuned(proxy, traffic, subset, self.traits.idle_timeout)
+    }
+}
+
+/// What DestinationRules say about connections. The policy of the rule as a whole, not of the port: that is where
+/// listeners have always looked.
+pub(crate) fn tuned(
+    proxy: TcpProxy,
+    traffic: Option<&TrafficPlan>,
+    subset: &str,
+    idle_timeout: Option<Span>,
+) -> TcpProxy {
+    let rule = traffic.map(|traffic| &traffic.rule);
+    let policy = rule.and_then(|rule| rule.policy.as_ref());
+    let of_subset = rule.and_then(|rule| rule.subsets.iter().find(|s| s.name == subset));
+    let of_subset = of_subset.and_then(|subset| subset.policy.as_ref());
+    let hashes = |policy: Option<&TrafficPolicy>| {
+        let balancer = policy?.load_balancer.as_ref()?;
+        Some(balancer.consistent_hash.as_ref().is_some_and(|hash| hash.key == HashKey::SourceIp(true)))
+    };
+    let tcp = policy.and_then(|p| p.connection_pool.as_ref()).and_then(|pool| pool.tcp.as_ref());
+    let tunnel = if subset.is_empty() { policy } else { of_subset };
+    TcpProxy {
+        idle_timeout: tcp.and_then(|tcp| tcp.idle_timeout).or(idle_timeout),
+        max_duration: tcp.and_then(|tcp| tcp.max_connection_duration),
+        hash_source_ip: hashes(of_subset).or_else(|| hashes(policy)).unwrap_or(false),
+        tunnel: tunnel.and_then(|policy| policy.tunnel.clone()),
+        ..proxy
     }
 }

@@ -46,12 +46,12 @@ pub(super) enum Serve {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct L4Serve {
-    pub(super) proxy: TcpProxy,
+pub(crate) struct L4Serve {
+    pub(crate) proxy: TcpProxy,
     /// Some protocols have a filter of their own.
-    pub(super) protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// The first cluster, for a filter that knows only one.
-    pub(super) cluster: Name,
+    pub(crate) cluster: Name,
 }
 
 impl Chain {

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 const REDIS_TIMEOUT: i64 = 5;
 
 /// The filters that hand a connection on, with one that looks into it where that is switched on.
-pub(super) fn protocol_filters(serve: &L4Serve, settings: Settings<'_>) -> Vec<api::Filter> {
+pub(crate) fn protocol_filters(serve: &L4Serve, settings: Settings<'_>) -> Vec<api::Filter> {
     let features = &settings.options.features;
     let stat_prefix = serve.proxy.stat_prefix.clone();
     let looking = match serve.protocol {
