@@ -96,6 +96,11 @@ fn mesh_config(message: api::MeshConfig, node: &Node<'_>, check: &mut Check<'_>)
         inbound_cluster_stat_name: message.inbound_cluster_stat_name.into(),
         outbound_cluster_stat_name: message.outbound_cluster_stat_name.into(),
         trust_domain_aliases: aliases(message.trust_domain_aliases, check),
+        ca_trust_domains: message
+            .ca_certificates
+            .into_iter()
+            .flat_map(|ca| names(ca.trust_domains))
+            .collect(),
         dns_refresh_rate: check
             .span("dnsRefreshRate", message.dns_refresh_rate)
             .unwrap_or(default.dns_refresh_rate),

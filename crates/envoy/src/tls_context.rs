@@ -7,7 +7,7 @@ use pilot_envoy_api::envoy::extensions::transport_sockets::tls::v3 as tls;
 use pilot_envoy_api::envoy::r#type::matcher::v3 as matcher;
 use pilot_envoy_api::to_any;
 use pilot_mesh::trust_domains;
-use pilot_model::CertificateFiles;
+use pilot_model::{CertificateFiles, TlsVersion};
 
 use crate::convert::{ads_source, seconds};
 use crate::settings::{SecretServer, Settings};
@@ -128,8 +128,16 @@ pub(crate) fn downstream_mutual(
         match_subject_alt_names: trusted(settings),
         ..tls::CertificateValidationContext::default()
     };
-    let oldest = TlsProtocol::TlSv12;
-    let ciphers = CIPHERS.iter().map(|cipher| (*cipher).to_owned()).collect();
+    let limits = &settings.mesh.mesh_mtls;
+    let oldest = match limits.min_version {
+        Some(TlsVersion::V1_3) => TlsProtocol::TlSv13,
+        Some(TlsVersion::V1_2) | None => TlsProtocol::TlSv12,
+    };
+    let ciphers = if limits.cipher_suites.is_empty() {
+        CIPHERS.iter().map(|cipher| (*cipher).to_owned()).collect()
+    } else {
+        limits.cipher_suites.iter().map(Name::to_string).collect()
+    };
     let context = tls::DownstreamTlsContext {
         common_tls_context: Some(tls::CommonTlsContext {
             alpn_protocols: alpn.iter().map(|p| (*p).to_owned()).collect(),
@@ -180,7 +188,7 @@ fn trusted(settings: Settings<'_>) -> Vec<matcher::StringMatcher> {
         return Vec::new();
     }
     let mut domains: Vec<&Name> = Vec::new();
-    for domain in trust_domains(settings.mesh) {
+    for domain in trust_domains(settings.mesh).chain(&settings.mesh.ca_trust_domains) {
         if !domain.is_empty() && !domains.contains(&domain) {
             domains.push(domain);
         }

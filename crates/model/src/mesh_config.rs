@@ -13,6 +13,8 @@ pub struct MeshConfig {
     pub root_namespace: Name,
     pub trust_domain: Name,
     pub trust_domain_aliases: Vec<Name>,
+    /// Of other meshes whose roots are trusted.
+    pub ca_trust_domains: Vec<Name>,
     pub proxy_listen_port: u16,
     pub proxy_inbound_listen_port: u16,
     pub proxy_http_port: u16,
@@ -236,6 +238,7 @@ impl Default for MeshConfig {
             root_namespace: Name::new("istio-system"),
             trust_domain: Name::new("cluster.local"),
             trust_domain_aliases: Vec::new(),
+            ca_trust_domains: Vec::new(),
             proxy_listen_port: 15001,
             proxy_inbound_listen_port: 15006,
             proxy_http_port: 0,
