@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilot_base::{Issue, Labels, Name, ObjectRef};
-use pilot_model::{Config, ConfigId, Created, Kind, Object};
+use pilot_model::{AuthzAction, Config, ConfigId, Created, Kind, Object};
 use serde::Deserialize;
 
 use crate::check::Check;
@@ -112,6 +112,7 @@ fn read_object(node: &yaml::Node<'_>, file: &str, options: &ReadOptions, reading
         check.reject("metadata.annotations", format!("has {ALWAYS_REJECT}, which asks for just that"));
     }
     let objects = decode(kind, &meta, node, options, &mut check);
+    check_dry_run(&meta, &objects, &mut check);
     if check.is_rejected() {
         reading.broken.push((kind, meta.id));
     } else {
@@ -122,6 +123,33 @@ fn read_object(node: &yaml::Node<'_>, file: &str, options: &ReadOptions, reading
 
 /// By an object with this annotation installers find out whether somebody checks at all.
 const ALWAYS_REJECT: &str = "internal.istio.io/webhook-always-reject";
+
+/// Only policies that allow or deny can be tried out. What belongs to Kubernetes is none of our business.
+fn check_dry_run(meta: &Meta, objects: &[Object], check: &mut Check<'_>) {
+    const DRY_RUN: &str = "istio.io/dry-run";
+    let Some(value) = meta.annotations.get(DRY_RUN) else { return };
+    let path = "metadata.annotations";
+    match objects.first() {
+        Some(Object::AuthorizationPolicy(policy)) => match policy.spec.action {
+            AuthzAction::Allow | AuthzAction::Deny if pilot_base::parse_bool(value).is_err() => {
+                check.reject(path, format!("{DRY_RUN} is {value:?}: it must be true or false"));
+            }
+            AuthzAction::Allow | AuthzAction::Deny => (),
+            AuthzAction::Audit | AuthzAction::Custom(_) => {
+                check.reject(path, format!("{DRY_RUN} is only for the actions ALLOW and DENY"));
+            }
+        },
+        None
+        | Some(
+            Object::Service(..)
+            | Object::EndpointSlice(..)
+            | Object::Pod(..)
+            | Object::Node(..)
+            | Object::Namespace(..),
+        ) => (),
+        Some(_) => check.reject(path, format!("{DRY_RUN} is only for an AuthorizationPolicy")),
+    }
+}
 
 fn meta(raw: RawMeta, kind: Kind) -> Meta {
     let cluster_wide = matches!(kind, Kind::Node | Kind::Namespace);

@@ -8,6 +8,7 @@ pub(crate) use matcher::JWT_PAYLOAD;
 
 use std::collections::BTreeMap;
 
+use pilot_base::parse_bool;
 use pilot_envoy_api::envoy::config::rbac::v3 as api;
 use pilot_envoy_api::envoy::config::rbac::v3::rbac::Action;
 use pilot_model::{AuthorizationPolicy, AuthzMatch, AuthzRule, Config, ConfigId, MeshConfig};
@@ -62,7 +63,7 @@ pub(crate) fn rules<'a>(
 /// Is it to be tried out only, with what it would have done in metrics and logs?
 fn is_dry_run(policy: &Config<AuthorizationPolicy>) -> bool {
     let value = policy.annotations.get("istio.io/dry-run").map(|value| value.as_str());
-    matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+    value.is_some_and(|value| parse_bool(value).unwrap_or(false))
 }
 
 fn name(prefix: &str, id: &ConfigId, rule: usize) -> String {

@@ -8,9 +8,12 @@
 
 mod answer;
 mod headers;
+mod jwt;
 mod listener;
 mod matching;
+mod rbac;
 mod route;
+mod security;
 mod snapshot;
 mod tls;
 mod upstream;
@@ -84,6 +87,9 @@ pub fn evaluate(snapshot: &Snapshot, call: &Call) -> Result<Vec<Branch>, String>
         tls::Downstream::Ended => &Call { tls: None, ..call.clone() },
         tls::Downstream::Untouched => call,
     };
+    if !security::connection(&chain, call)? {
+        return Ok(certain(Answer::Refused));
+    }
     match listener::terminal(&chain)? {
         listener::Terminal::Tcp(clusters, key) => {
             let branch = |(cluster, chance): (String, f64)| Branch {
@@ -98,9 +104,12 @@ pub fn evaluate(snapshot: &Snapshot, call: &Call) -> Result<Vec<Branch>, String>
         listener::Terminal::Http(manager) => {
             let Some(http) = &call.http else { return Ok(certain(Answer::Refused)) };
             let secure = answer::must_be_secure(snapshot, &manager, http)?.filter(|_| call.tls.is_none());
-            match secure {
-                Some(elsewhere) => Ok(certain(elsewhere)),
-                None => answer::http(snapshot, &manager, http, call.to),
+            if let Some(elsewhere) = secure {
+                return Ok(certain(elsewhere));
+            }
+            match security::request(&manager, call, http)? {
+                security::Verdict::Pass(http) => answer::http(snapshot, &manager, &http, call.to),
+                security::Verdict::Answer(answer) => Ok(certain(answer)),
             }
         }
     }

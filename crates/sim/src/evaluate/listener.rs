@@ -109,7 +109,7 @@ fn specificity(wanted: Option<&FilterChainMatch>, call: &Call, known: &Known<'_>
 }
 
 /// The length of a range that an address lies in, counted so that even the widest is more than none.
-fn covers(range: &CidrRange, ip: IpAddr) -> Option<u32> {
+pub(super) fn covers(range: &CidrRange, ip: IpAddr) -> Option<u32> {
     let len = range.prefix_len.unwrap_or(0);
     let bits = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => (u128::from(ip.to_bits()) << 96, 32),

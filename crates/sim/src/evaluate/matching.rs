@@ -44,7 +44,7 @@ fn header_value(call: &HttpCall, name: &str) -> Option<String> {
     }
 }
 
-fn header(matcher: &HeaderMatcher, call: &HttpCall) -> Result<bool, String> {
+pub(super) fn header(matcher: &HeaderMatcher, call: &HttpCall) -> Result<bool, String> {
     let mut value = header_value(call, &matcher.name);
     if value.is_none() && matcher.treat_missing_header_as_empty {
         value = Some(String::new());
