@@ -19,8 +19,8 @@ use pilot_envoy_api::envoy::extensions::upstreams::http::v3 as http;
 use pilot_envoy_api::to_any;
 use pilot_mesh::{ClusterName, HostPlan, for_cluster, for_port};
 use pilot_model::{
-    Kind, LoadBalancer, Protocol, ProxyType, Registry, Resolution, Service, ServicePort, SimpleLb, Subset,
-    TlsSupport, TrafficPolicy,
+    Kind, LoadBalancer, MtlsMode, Protocol, ProxyType, Registry, Resolution, Service, ServicePort, SimpleLb,
+    Subset, TlsSupport, TrafficPolicy,
 };
 use pilot_xds::{Encoded, EncodedList, TypeUrl};
 use prost::Message as _;
@@ -53,6 +53,8 @@ pub struct HostClusters<'a> {
     pub accounts: &'a [Name],
     /// Its endpoints, if [`needs_endpoints`] says so.
     pub endpoints: HostEndpoints<'a>,
+    /// What its namespace, or the mesh, says about mutual TLS.
+    pub mtls: MtlsMode,
 }
 
 /// Are a host's endpoints, or what they can do, part of its clusters?
@@ -219,6 +221,9 @@ impl Maker<'_> {
     /// Do its endpoints take mutual TLS, as far as that must be known beforehand? Where traffic goes where it was going,
     /// nobody can tell one endpoint from another.
     fn can_be_mutual(&self, subset: Option<&Subset>) -> bool {
+        if self.host.mtls == MtlsMode::Disable {
+            return false;
+        }
         let rule = self.host.plan.traffic.as_ref().map(|traffic| &traffic.rule);
         let policy = match subset {
             Some(subset) => subset.policy.as_ref(),

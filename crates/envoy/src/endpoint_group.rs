@@ -27,6 +27,8 @@ pub struct HostEndpoints<'a> {
     pub all: &'a [&'a Endpoint],
     /// Where the proxy is, if that matters to this host.
     pub place: Option<&'a Place>,
+    /// Do the policies for an endpoint let mutual TLS in?
+    pub takes_mtls: &'a dyn Fn(&Endpoint) -> bool,
 }
 
 /// The endpoints for every cluster of a host.
@@ -41,7 +43,8 @@ pub fn assignments(
     for (service, port) in told.filter(|(_, port)| port.protocol != Protocol::Udp) {
         let subsets = plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets).map(Some);
         for subset in std::iter::once(None).chain(subsets) {
-            let maker = GroupMaker { plan, service, port: port.number, subset, settings };
+            let takes_mtls = endpoints.takes_mtls;
+            let maker = GroupMaker { plan, service, port: port.number, subset, takes_mtls, settings };
             let of_port = endpoints.all.iter().copied().filter(|e| e.port_name == port.name && !is_name(e));
             out.push(Arc::new(maker.assignment(of_port, endpoints.place)));
         }
@@ -73,6 +76,7 @@ pub(crate) struct GroupMaker<'a> {
     pub(crate) service: &'a Service,
     pub(crate) port: u16,
     pub(crate) subset: Option<&'a Subset>,
+    pub(crate) takes_mtls: &'a dyn Fn(&Endpoint) -> bool,
     pub(crate) settings: Settings<'a>,
 }
 
@@ -196,7 +200,7 @@ impl GroupMaker<'_> {
         let rule = self.plan.traffic.as_ref().map(|traffic| &traffic.rule);
         let mutual = match rule.and_then(|rule| declared_tls(rule, subset, self.port)) {
             Some(mode) => mode == TlsMode::IstioMutual,
-            None => endpoint.tls == TlsSupport::Istio,
+            None => endpoint.tls == TlsSupport::Istio && (self.takes_mtls)(endpoint),
         };
         if let Some(mode) = endpoint.tls.as_str().filter(|_| mutual) {
             let socket = metadata([("envoy.transport_socket_match", fields_of([("tlsMode", text(mode))]))]);

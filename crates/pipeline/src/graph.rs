@@ -59,7 +59,7 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     let telemetries = telemetry::Telemetries::declare(graph, inputs, registry);
     let choices = audience::Choices { rules, policies, gateways, envoy_filters, telemetries };
     let audiences = audience::Audiences::declare(graph, inputs, registry, choices);
-    let plans = plans::Plans::declare(graph, inputs, registry, rules, audiences);
+    let plans = plans::Plans::declare(graph, inputs, registry, rules, (policies, audiences));
     let filters = policies.filters(graph, &audiences.policies, registry);
     let parts = manifests::Parts {
         clusters: clusters::Clusters::declare(graph, plans, audiences),

@@ -58,6 +58,7 @@ impl Maker<'_> {
             plan: self.host.plan,
             service: self.service,
             port: self.port.number,
+            takes_mtls: self.host.endpoints.takes_mtls,
             subset,
             settings: self.settings,
         };

@@ -92,7 +92,10 @@ fn compute(
     accounts.extend(plan.services.iter().flat_map(|service| service.subject_alt_names.iter().cloned()));
     accounts.sort();
     accounts.dedup();
-    let endpoints = HostEndpoints { all: &all, place };
-    let host = HostClusters { plan, accounts: &accounts, endpoints };
+    let peers = plans.policies.peer_index(reader);
+    let takes_mtls = |endpoint: &Endpoint| peers.takes_mtls(endpoint);
+    let endpoints = HostEndpoints { all: &all, place, takes_mtls: &takes_mtls };
+    let mtls = plans.policies.peers(reader, &service.namespace).mode;
+    let host = HostClusters { plan, accounts: &accounts, endpoints, mtls };
     Some(outbound_clusters(host, traits, settings).into_vec())
 }

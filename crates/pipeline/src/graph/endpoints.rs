@@ -2,6 +2,7 @@ use pilot_base::Host;
 use pilot_envoy::{EndpointTraits, HostEndpoints, assignments};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{Layer, Place};
+use pilot_model::Endpoint;
 
 use super::audience::Audiences;
 use super::layered::Family;
@@ -67,6 +68,8 @@ fn compute(
     let plan = plans.get(layer, host, reader).filter(|plan| plan.by_locality == place.is_some())?;
     let service = plan.service()?;
     let endpoints = plans.registry.endpoints(reader, &(service.namespace.clone(), host.clone()));
-    let endpoints = HostEndpoints { all: &endpoints, place };
+    let peers = plans.policies.peer_index(reader);
+    let takes_mtls = |endpoint: &Endpoint| peers.takes_mtls(endpoint);
+    let endpoints = HostEndpoints { all: &endpoints, place, takes_mtls: &takes_mtls };
     Some(assignments(plan, endpoints, traits, settings).into_vec())
 }

@@ -15,6 +15,7 @@ use super::audience::Audiences;
 use super::inputs::Inputs;
 use super::registry::Registry;
 use super::rules::{Rules, TrafficIndex, VirtualServices};
+use super::security::Policies;
 
 /// Where a host has to be looked at.
 #[derive(PartialEq)]
@@ -45,6 +46,7 @@ type OwnHosts = Table<(Layer, Host), SharedMap<(), ()>>;
 pub(super) struct Plans {
     pub(super) inputs: Inputs,
     pub(super) registry: Registry,
+    pub(super) policies: Policies,
     /// For everyone, and for each Sidecar.
     pub(super) shared: Table<(Layer, Host), HostPlan>,
     /// For namespaces that see a host differently.
@@ -72,7 +74,7 @@ impl Plans {
         inputs: Inputs,
         registry: Registry,
         rules: Rules,
-        audiences: Audiences,
+        (policies, audiences): (Policies, Audiences),
     ) -> Self {
         let hosts = graph.tally("hosts", |feeds| {
             feeds.from(registry.hosts(), |host: &Host, _, out| out.emit(host.clone(), (), ()));
@@ -141,7 +143,7 @@ impl Plans {
             (Some(&plan) != reader.get(&shared, &(Layer::Base, host.clone()))).then_some(plan)
         });
         let (own_routes, own_parts) = Self::declare_own(graph, scopes, own, registry);
-        Self { inputs, registry, shared, own, own_routes, own_parts, listeners }
+        Self { inputs, registry, policies, shared, own, own_routes, own_parts, listeners }
     }
 
     /// A namespace needs its own routes for a host where it names or sees it differently, or where it sees differently

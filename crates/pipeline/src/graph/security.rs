@@ -1,5 +1,7 @@
 //! Policies by the workloads they are for, and what they amount to there.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
@@ -7,8 +9,8 @@ use pilot_envoy::{PolicyTraits, SecurityFilters, SecurityPolicies, security_filt
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{NamespacePeers, Workload};
 use pilot_model::{
-    AuthorizationPolicy, Config, ConfigId, Created, PeerAuthentication, PolicyTarget, Proxy,
-    RequestAuthentication,
+    AuthorizationPolicy, Config, ConfigId, Created, Endpoint, MtlsMode, PeerAuthentication, PolicyTarget,
+    Proxy, RequestAuthentication,
 };
 
 use super::inputs::Inputs;
@@ -56,6 +58,11 @@ impl Policies {
             policies.into_iter().flatten().map(|(_, policy)| &policy.spec)
         };
         NamespacePeers::new(of(root), of(Some(namespace).filter(|own| root != Some(*own))))
+    }
+
+    /// The same for endpoints of any namespace, each namespace looked at once.
+    pub(super) fn peer_index<'r, 'a>(&self, reader: &'r Reader<'a>) -> PeerIndex<'r, 'a> {
+        PeerIndex { policies: *self, reader, known: RefCell::default() }
     }
 
     /// The policies that shape the filters of a proxy's listeners, by name.
@@ -116,6 +123,23 @@ impl Policies {
             };
             Some(Arc::new(security_filters(&policies, settings)))
         })
+    }
+}
+
+/// Who is let in to endpoints.
+pub(super) struct PeerIndex<'r, 'a> {
+    policies: Policies,
+    reader: &'r Reader<'a>,
+    known: RefCell<BTreeMap<Name, NamespacePeers<'a>>>,
+}
+
+impl PeerIndex<'_, '_> {
+    pub(super) fn takes_mtls(&self, endpoint: &Endpoint) -> bool {
+        let mut known = self.known.borrow_mut();
+        let namespace = &endpoint.namespace;
+        let peers =
+            known.entry(namespace.clone()).or_insert_with(|| self.policies.peers(self.reader, namespace));
+        peers.modes(&endpoint.labels).at(endpoint.port) != MtlsMode::Disable
     }
 }
 
