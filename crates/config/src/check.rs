@@ -1,9 +1,11 @@
+mod export;
 pub(crate) mod host;
 pub(crate) mod jwks;
 mod policy_target;
 mod text;
 
-pub(crate) use host::{is_host_name, is_trust_domain, is_wildcard_host};
+pub(crate) use export::Exported;
+pub(crate) use host::{is_host_name, is_label, is_trust_domain, is_wildcard_host};
 
 use pilot_api::Duration;
 use pilot_base::{Issue, Name, ObjectRef};
@@ -45,11 +47,6 @@ impl<'a> Check<'a> {
         self.push(issue);
     }
 
-    /// A field that is a good one, but that nothing is made of so far.
-    pub(crate) fn not_yet(&mut self, path: impl AsRef<str>) {
-        self.warn(path, "is not supported yet and has no effect");
-    }
-
     /// The value of a field, if it is there.
     pub(crate) fn node(&self, path: &str) -> Option<&'a Node<'a>> {
         let (node, is_whole) = closest(self.node, path);
@@ -85,6 +82,18 @@ impl<'a> Check<'a> {
                 self.reject(path, "must not be negative");
                 None
             }
+        }
+    }
+
+    /// A time that Envoy can count: of at least a millisecond, and of whole ones.
+    pub(crate) fn whole_millis(&mut self, path: impl AsRef<str>, duration: Option<Duration>) {
+        let Some(Duration { seconds, nanos }) = duration else { return };
+        // Less than nothing is told where it is read.
+        let negative = seconds < 0 || nanos < 0;
+        if !negative && seconds == 0 && nanos < 1_000_000 {
+            self.reject(path, "must be a millisecond at least");
+        } else if !negative && nanos % 1_000_000 != 0 {
+            self.reject(path, "must be whole milliseconds");
         }
     }
 

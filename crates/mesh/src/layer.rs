@@ -10,8 +10,9 @@ pub enum Layer {
     Base,
     /// Over the base: what one namespace sees differently.
     Namespace(Name),
-    /// Instead of the base: what a Sidecar lets the proxies of a namespace see.
-    Sidecar { namespace: Name, id: ConfigId },
+    /// Instead of the base: what a Sidecar lets the proxies of a namespace see, or everything if there is none, with the
+    /// DestinationRules that select them.
+    Sidecar { namespace: Name, id: Option<ConfigId>, rules: Vec<ConfigId> },
 }
 
 impl Layer {
@@ -20,6 +21,14 @@ impl Layer {
         match self {
             Self::Base => None,
             Self::Namespace(namespace) | Self::Sidecar { namespace, .. } => Some(namespace),
+        }
+    }
+
+    /// DestinationRules that are only for some workloads, and for these.
+    pub fn selective_rules(&self) -> &[ConfigId] {
+        match self {
+            Self::Base | Self::Namespace(_) => &[],
+            Self::Sidecar { rules, .. } => rules,
         }
     }
 
@@ -38,7 +47,13 @@ impl fmt::Display for Layer {
         match self {
             Self::Base => f.write_str("base"),
             Self::Namespace(namespace) => write!(f, "namespace {namespace}"),
-            Self::Sidecar { namespace, id } => write!(f, "sidecar {id} for {namespace}"),
+            Self::Sidecar { namespace, id, rules } => {
+                match id {
+                    Some(id) => write!(f, "sidecar {id} for {namespace}")?,
+                    None => write!(f, "workloads of {namespace}")?,
+                }
+                rules.iter().try_for_each(|rule| write!(f, " with {rule}"))
+            }
         }
     }
 }

@@ -58,6 +58,6 @@ pub use routes::{
     routes_connections, source_labels,
 };
 pub use telemetry::{AccessLogs, LogTo, MetricPlan, StatsPlan, TelemetryScope, TraceTo, TracingPlan};
-pub use traffic::{RuleIndex, TrafficPlan, resolve_rule, select_traffic};
+pub use traffic::{Client, RuleIndex, Traffic, TrafficPlan, resolve_rule, select_traffic};
 pub use trust_domain::{domains_with_aliases, principals_with_aliases, trust_domains};
 pub use workload::{Selectable, WorkloadId, WorkloadKey};

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
-use pilot_model::{EgressListener, MeshConfig, Resolution, Service, ServicePort, Visibility};
+use pilot_model::{EgressListener, Features, MeshConfig, Resolution, Service, ServicePort, Visibility};
 
 use crate::egress::{Ports, import, imports_rule};
 use crate::locality;
@@ -10,7 +10,7 @@ use crate::routes::{
     RouteIndex, RouteRule, about_connections, destinations, destinations_for, l4_destinations,
     l4_source_namespaces, select_l4_routes, select_routes, source_namespaces, special_namespaces,
 };
-use crate::traffic::{RuleIndex, TrafficPlan, select_traffic};
+use crate::traffic::{Client, RuleIndex, Traffic, TrafficPlan, select_traffic};
 use crate::{Layer, add_service, choose, ports};
 
 /// What a host is to the proxies of one layer.
@@ -20,6 +20,8 @@ pub struct HostPlan {
     /// Every service object with this host that counts, the most important first. Empty for a host that only rules know.
     pub services: Vec<Arc<Service>>,
     pub traffic: Option<TrafficPlan>,
+    /// The rule for those who serve it, if that is another than for those who call it.
+    pub served: Option<Option<TrafficPlan>>,
     /// How it can be called by its own name. Not at all, if only the rules of other hosts lead to it.
     pub views: Vec<View>,
     /// Do clients in different places call it differently?
@@ -43,6 +45,11 @@ impl HostPlan {
     /// The service that gives the host its namespace and its rules.
     pub fn service(&self) -> Option<&Arc<Service>> {
         self.services.first()
+    }
+
+    /// The rule for those who serve it.
+    pub fn served_traffic(&self) -> Option<&TrafficPlan> {
+        self.served.as_ref().unwrap_or(&self.traffic).as_ref()
     }
 
     /// Every port, with the service that says what it is.
@@ -94,6 +101,7 @@ pub struct LedTo {
 /// What can be asked about a host while its plan is made.
 pub struct Outlook<'a, R, V> {
     pub mesh: &'a MeshConfig,
+    pub features: &'a Features,
     /// All services with the host, in order of age.
     pub services: &'a [Arc<Service>],
     pub rules: R,
@@ -155,11 +163,14 @@ impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
         services: Vec<Arc<Service>>,
         views: Vec<View>,
     ) -> HostPlan {
-        let traffic = services.first().and_then(|service| {
-            select_traffic(host, &service.namespace, layer.client(), self.mesh, &self.rules)
-        });
+        let client = Client { namespace: layer.client(), selective: layer.selective_rules() };
+        let settings = (self.mesh, self.features);
+        let found = services
+            .first()
+            .map(|service| select_traffic(host, &service.namespace, client, settings, &self.rules));
+        let Traffic { plan: traffic, served } = found.unwrap_or_default();
         let by_locality = locality::matters(&services, traffic.as_ref(), self.mesh);
-        HostPlan { host: host.clone(), services, traffic, views, by_locality }
+        HostPlan { host: host.clone(), services, traffic, served, views, by_locality }
     }
 
     /// Namespaces for which the plan may differ from the base's: where the host is exported to, where several services

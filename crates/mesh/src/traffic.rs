@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
-use pilot_model::{Config, ConfigId, DestinationRule, ExportTo, MeshConfig, Visibility};
+use pilot_model::{Config, ConfigId, DestinationRule, ExportTo, Features, MeshConfig, Visibility};
 
 use crate::names::fqdn;
 
@@ -36,18 +36,36 @@ enum Pool<'a> {
     Exported(&'a Name),
 }
 
+/// For whom rules are looked for.
+#[derive(Clone, Copy)]
+pub struct Client<'a> {
+    /// `None` for the view that all namespaces share.
+    pub namespace: Option<&'a Name>,
+    /// Rules for some workloads only that are for this one.
+    pub selective: &'a [ConfigId],
+}
+
+/// What rules there are for a service.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Traffic {
+    pub plan: Option<TrafficPlan>,
+    /// What counts for those who serve it, if that is not the same: rules for some workloads are about whom they call.
+    pub served: Option<Option<TrafficPlan>>,
+}
+
 /// The rules for a service: those of the client's namespace, else those that the service's namespace exports, else those
 /// that the root namespace exports. Within each the most specific host wins, and what is written for the same host is
-/// merged. `client` is `None` for the view that all namespaces share.
+/// merged.
 pub fn select_traffic(
     host: &Host,
     service_namespace: &Name,
-    client: Option<&Name>,
-    mesh: &MeshConfig,
+    client: Client<'_>,
+    settings: (&MeshConfig, &Features),
     index: &impl RuleIndex,
-) -> Option<TrafficPlan> {
+) -> Traffic {
+    let (mesh, features) = settings;
     let root = &mesh.root_namespace;
-    let own = client.map(|client| if client == root { Pool::RootPrivate } else { Pool::Own(client) });
+    let own = client.namespace.map(|own| if own == root { Pool::RootPrivate } else { Pool::Own(own) });
     let pools = own.into_iter().chain([Pool::Exported(service_namespace), Pool::Exported(root)]);
     let written: Vec<Vec<Arc<Config<DestinationRule>>>> =
         specific_first(host).map(|host| index.rules(&host)).filter(|rules| !rules.is_empty()).collect();
@@ -55,15 +73,25 @@ pub fn select_traffic(
         // The most specific host that this pool has a rule for hides the others, even if the rule is not for this client.
         let found = written.iter().map(|rules| in_pool(rules, pool, mesh)).find(|rules| !rules.is_empty());
         let Some(found) = found else { continue };
-        let visible: Vec<_> = match pool {
-            Pool::Own(_) | Pool::RootPrivate => found,
-            Pool::Exported(_) => found.into_iter().filter(|rule| visible_to(rule, client, mesh)).collect(),
-        };
-        if let Some(plan) = merge(&visible) {
-            return Some(plan);
+        let mut merged = merge(&found, features);
+        if let Pool::Exported(_) = pool {
+            merged.retain(|plan| visible_to(&plan.exported, client.namespace));
+        }
+        if !merged.is_empty() {
+            return chosen(&merged, client);
         }
     }
-    None
+    Traffic::default()
+}
+
+/// A rule that selects the client counts alone; else the last that is for everyone.
+fn chosen(merged: &[Merged], client: Client<'_>) -> Traffic {
+    let everyone = merged.iter().rfind(|m| m.plan.rule.workload_selector.is_none()).map(|m| m.plan.clone());
+    let selects = |m: &&Merged| m.plan.from.first().is_some_and(|id| client.selective.contains(id));
+    match merged.iter().filter(|m| m.plan.rule.workload_selector.is_some()).find(selects) {
+        Some(own) => Traffic { plan: Some(own.plan.clone()), served: Some(everyone) },
+        None => Traffic { plan: everyone, served: None },
+    }
 }
 
 fn specific_first(host: &Host) -> impl Iterator<Item = Host> {
@@ -77,20 +105,25 @@ fn in_pool(
     mesh: &MeshConfig,
 ) -> Vec<Arc<Config<DestinationRule>>> {
     let belongs = |rule: &&Arc<Config<DestinationRule>>| {
-        let (spec, namespace) = (&rule.spec, &rule.id.namespace);
-        // A rule for some workloads only is not part of what a whole namespace shares.
-        if spec.workload_selector.is_some() {
-            return false;
-        }
+        let (export, namespace) = (&exported(&rule.spec), &rule.id.namespace);
         match pool {
-            Pool::Own(client) => namespace == client && used_at_home(&spec.export_to, namespace),
-            Pool::RootPrivate => {
-                *namespace == mesh.root_namespace && is_private(&spec.export_to, namespace, mesh)
-            }
-            Pool::Exported(owner) => namespace == owner && !is_private(&spec.export_to, namespace, mesh),
+            Pool::Own(client) => namespace == client && used_at_home(export, namespace),
+            Pool::RootPrivate => *namespace == mesh.root_namespace && is_private(export, namespace, mesh),
+            Pool::Exported(owner) => namespace == owner && !is_private(export, namespace, mesh),
         }
     };
-    rules.iter().filter(belongs).cloned().collect()
+    let mut found: Vec<Arc<Config<DestinationRule>>> = rules.iter().filter(belongs).cloned().collect();
+    // Rules for some workloads come first; otherwise the order is that of age.
+    found.sort_by_key(|rule| rule.spec.workload_selector.is_none());
+    found
+}
+
+/// A rule for some workloads is for nobody outside its namespace.
+fn exported(rule: &DestinationRule) -> ExportTo {
+    match rule.workload_selector {
+        Some(_) => ExportTo::parse(["."]),
+        None => rule.export_to.clone(),
+    }
 }
 
 fn used_at_home(export: &ExportTo, namespace: &Name) -> bool {
@@ -101,33 +134,68 @@ fn is_private(export: &ExportTo, namespace: &Name, mesh: &MeshConfig) -> bool {
     if export.is_empty() {
         return mesh.destination_rule_export_to.contains(&Visibility::Private);
     }
-    export
-        .iter()
-        .all(|entry| *entry == Visibility::Private || *entry == Visibility::Namespace(namespace.clone()))
+    let own = |entry: &Visibility| {
+        *entry == Visibility::Private || *entry == Visibility::Namespace(namespace.clone())
+    };
+    let mut entries = export.iter();
+    entries.next().is_some_and(own) && entries.next().is_none()
 }
 
-fn visible_to(rule: &Config<DestinationRule>, client: Option<&Name>, _mesh: &MeshConfig) -> bool {
-    let export = &rule.spec.export_to;
+fn visible_to(export: &ExportTo, client: Option<&Name>) -> bool {
     let named = client.is_some_and(|client| export.contains(&Visibility::Namespace(client.clone())));
     export.is_empty() || export.is_public() || named
 }
 
-/// The first rule counts; later ones add subsets that it does not have, and a policy if it has none.
-fn merge(rules: &[Arc<Config<DestinationRule>>]) -> Option<TrafficPlan> {
-    let (first, rest) = rules.split_first()?;
-    let mut plan = TrafficPlan { rule: first.spec.clone(), from: vec![first.id.clone()] };
-    for rule in rest.iter().filter(|rule| rule.spec.export_to == first.spec.export_to) {
-        plan.from.push(rule.id.clone());
-        for subset in &rule.spec.subsets {
-            if !plan.rule.subsets.iter().any(|s| s.name == subset.name) {
-                plan.rule.subsets.push(subset.clone());
+/// Rules that have become one, and for whom that is.
+struct Merged {
+    plan: TrafficPlan,
+    exported: ExportTo,
+}
+
+/// Each rule joins those before it that are for the same clients, or for fewer; one that joined none stands for itself.
+fn merge(rules: &[Arc<Config<DestinationRule>>], features: &Features) -> Vec<Merged> {
+    let mut out: Vec<Merged> = Vec::new();
+    for rule in rules {
+        let export = exported(&rule.spec);
+        let mut alone = true;
+        for known in &mut out {
+            let wider = !known.exported.is_empty() && known.exported.iter().all(|e| export.contains(e));
+            if features.enhanced_rule_merge {
+                alone = export != known.exported;
+                if alone && !wider {
+                    continue;
+                }
             }
+            match (&known.plan.rule.workload_selector, &rule.spec.workload_selector) {
+                (Some(known), Some(own)) if known != own => {
+                    alone = true;
+                    continue;
+                }
+                (Some(_), Some(_)) | (None, None) => alone = false,
+                // What is for everyone becomes part of what is for some.
+                _ => (),
+            }
+            join(&mut known.plan, rule);
         }
-        if plan.rule.policy.is_none() {
-            plan.rule.policy.clone_from(&rule.spec.policy);
+        if alone {
+            let plan = TrafficPlan { rule: rule.spec.clone(), from: vec![rule.id.clone()] };
+            out.push(Merged { plan, exported: export });
         }
     }
-    Some(plan)
+    out
+}
+
+/// The first rule counts; later ones add subsets that it does not have, and a policy if it has none.
+fn join(plan: &mut TrafficPlan, rule: &Config<DestinationRule>) {
+    plan.from.push(rule.id.clone());
+    for subset in &rule.spec.subsets {
+        if !plan.rule.subsets.iter().any(|s| s.name == subset.name) {
+            plan.rule.subsets.push(subset.clone());
+        }
+    }
+    if plan.rule.policy.is_none() {
+        plan.rule.policy.clone_from(&rule.spec.policy);
+    }
 }
 
 #[cfg(test)]
@@ -135,9 +203,9 @@ mod tests {
     use std::sync::Arc;
 
     use pilot_base::{Host, Labels, Name};
-    use pilot_model::{Config, ConfigId, Created, DestinationRule, ExportTo, MeshConfig, Subset};
+    use pilot_model::{Config, ConfigId, Created, DestinationRule, ExportTo, Features, MeshConfig, Subset};
 
-    use super::{RuleIndex, select_traffic};
+    use super::{Client, RuleIndex, select_traffic};
 
     struct Rules(Vec<Arc<Config<DestinationRule>>>);
 
@@ -172,7 +240,9 @@ mod tests {
     fn chosen(index: &Rules, client: Option<&str>) -> Vec<String> {
         let client = client.map(Name::new);
         let (host, service) = (Host::new("a.svc.local"), Name::new("service"));
-        let plan = select_traffic(&host, &service, client.as_ref(), &MeshConfig::default(), index);
+        let client = Client { namespace: client.as_ref(), selective: &[] };
+        let settings = (&MeshConfig::default(), &Features::default());
+        let plan = select_traffic(&host, &service, client, settings, index).plan;
         plan.map(|plan| plan.from.iter().map(ToString::to_string).collect()).unwrap_or_default()
     }
 

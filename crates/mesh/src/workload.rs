@@ -40,9 +40,9 @@ impl Selectable {
         let name = entry
             .annotations
             .get("istio.io/autoRegistrationGroup")
-            .or_else(|| labels.get("service.istio.io/workload-name"))
+            .or_else(|| entry.labels.get("service.istio.io/workload-name"))
             .unwrap_or(&entry.id.name);
-        let endpoint = workload_endpoint(&entry.spec, labels.clone(), (name, &entry.id.namespace), cluster);
+        let endpoint = workload_endpoint(&entry.spec, labels, (name, &entry.id.namespace), cluster);
         Some(Self { endpoint, ports: entry.spec.ports.clone() })
     }
 

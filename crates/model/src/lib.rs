@@ -94,7 +94,7 @@ pub use virtual_service::{
     StringMatch, TcpRoute, TlsMatch, TlsRoute, UriRewrite, VirtualService, WeightedDestination,
 };
 pub use wasm_plugin::WasmPlugin;
-pub use workload_group::WorkloadGroup;
+pub use workload_group::{WorkloadGroup, WorkloadProbe, WorkloadProbeMethod};
 
 /// A span of time. Rules are written by people, so nanoseconds are more than enough.
 pub type Span = std::time::Duration;

@@ -114,14 +114,6 @@ impl Service {
         self.ports.iter().find(|port| port.number == number)
     }
 
-    /// The addresses a proxy in `cluster` would call.
-    pub fn addresses_in(&self, cluster: &Name) -> Vec<Name> {
-        match self.cluster_addresses.get(cluster) {
-            Some(addresses) if !addresses.is_empty() => addresses.clone(),
-            _ => self.address.iter().cloned().collect(),
-        }
-    }
-
     /// The addresses by which a caller calls it, of those families that it can use. Nothing if any address will do.
     pub fn addresses_from(&self, caller: &Caller) -> Vec<Name> {
         let mut found = self.cluster_addresses.get(&caller.cluster).cloned().unwrap_or_default();

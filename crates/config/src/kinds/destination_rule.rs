@@ -1,4 +1,5 @@
-use std::collections::BTreeSet;
+mod locality;
+mod rules;
 
 use pilot_api::networking as api;
 use pilot_base::{Host, Labels};
@@ -12,18 +13,7 @@ use pilot_model::{
 use crate::check::{Check, names};
 
 pub(crate) fn decode(message: api::DestinationRule, check: &mut Check<'_>) -> DestinationRule {
-    if message.host.is_empty() {
-        check.reject("spec.host", "is missing: say which host the rule is for");
-    }
-    let mut seen = BTreeSet::new();
-    for (i, subset) in message.subsets.iter().enumerate() {
-        let path = format!("spec.subsets[{i}].name");
-        if subset.name.is_empty() {
-            check.reject(path, "is missing");
-        } else if !seen.insert(&subset.name) {
-            check.reject(path, format!("{:?} is given twice", subset.name));
-        }
-    }
+    rules::check(&message, check);
     let subsets = message.subsets.into_iter().enumerate().map(|(i, subset)| Subset {
         name: subset.name.into(),
         labels: Labels::new(subset.labels),

@@ -1,4 +1,5 @@
-use std::collections::BTreeSet;
+pub(super) mod rules;
+
 use std::net::IpAddr;
 
 use pilot_api::networking as api;
@@ -13,15 +14,15 @@ use crate::yaml::Node;
 
 pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> ServiceEntry {
     let resolution = resolution(&message);
-    check_hosts(&message, check);
+    rules::check(&message, resolution, check);
     let ports = ports(&message.ports, check);
     let addresses = addresses(&message.addresses, check);
-    if !message.endpoints.is_empty() && message.workload_selector.is_some() {
-        check.reject("spec", "endpoints and workloadSelector exclude each other");
-    }
+    let known: std::collections::BTreeSet<&str> =
+        message.ports.iter().map(|port| port.name.as_str()).collect();
     let mut endpoints = Vec::new();
     for (i, endpoint) in message.endpoints.into_iter().enumerate() {
         let path = format!("spec.endpoints[{i}]");
+        rules::endpoint(&endpoint, Some(&known), &path, check);
         if let Some(endpoint) = self::endpoint(endpoint, resolution, &path, check) {
             endpoints.push(endpoint);
         }
@@ -61,50 +62,13 @@ fn resolution(message: &api::ServiceEntry) -> Resolution {
     }
 }
 
-fn check_hosts(message: &api::ServiceEntry, check: &mut Check<'_>) {
-    if message.hosts.is_empty() {
-        check.reject("spec.hosts", "is missing: a service entry is found by its host");
-    }
-    for (i, host) in message.hosts.iter().enumerate() {
-        if host.is_empty() || host == "*" || !is_host_name(host) {
-            check.reject(format!("spec.hosts[{i}]"), format!("{host:?} is not a host name"));
-        }
-    }
-}
-
-/// Letters, digits, dashes and dots; a wildcard only in front.
-pub(crate) fn is_host_name(host: &str) -> bool {
-    let rest = host.strip_prefix("*.").unwrap_or(host);
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    host.len() <= 255 && rest.strip_suffix('.').unwrap_or(rest).split('.').all(label)
-}
-
 fn ports(ports: &[api::ServicePort], check: &mut Check<'_>) -> Vec<EntryPort> {
-    let (mut numbers, mut seen_names) = (BTreeSet::new(), BTreeSet::new());
     let mut out = Vec::new();
     for (i, port) in ports.iter().enumerate() {
         let path = format!("spec.ports[{i}]");
-        if !numbers.insert(port.number) {
-            check.reject(format!("{path}.number"), format!("port {} is given twice", port.number));
-        }
-        if !seen_names.insert(&port.name) {
-            check.reject(format!("{path}.name"), format!("{:?} is given twice", port.name));
-        }
         let target = port.target_port;
         let target_port = (target != 0).then(|| check.port(format!("{path}.targetPort"), target));
         let protocol = Protocol::parse(&port.protocol);
-        if protocol == Protocol::Auto && !port.protocol.is_empty() {
-            check.warn(
-                format!("{path}.protocol"),
-                format!("{:?} is not a protocol; it will be sniffed", port.protocol),
-            );
-        }
         out.push(EntryPort {
             number: check.port(format!("{path}.number"), port.number),
             name: Name::new(&port.name),
@@ -161,8 +125,12 @@ fn endpoint(
             check.leave_out(format!("{path}.address"), format!("{:?} is not an IP address", message.address));
             return None;
         }
-        (_, Address::Host(name)) if !is_host_name(name) => {
+        (_, Address::Host(name)) if !rules::is_reachable(name) => {
             check.leave_out(format!("{path}.address"), format!("{name:?} is neither an IP nor a host name"));
+            return None;
+        }
+        (Resolution::Dns | Resolution::DnsRoundRobin, Address::Pipe(_)) => {
+            check.leave_out(format!("{path}.address"), "a socket file cannot be looked up");
             return None;
         }
         _ => (),
@@ -191,16 +159,10 @@ pub(crate) fn workload(message: api::WorkloadEntry, path: &str, check: &mut Chec
 
 #[cfg(test)]
 mod tests {
-    use super::{is_host_name, single_address};
+    use super::single_address;
 
     #[test]
-    fn host_names_and_addresses() {
-        for good in ["a", "a.b.c", "*.example.com", "a-b.c", "a.b."] {
-            assert!(is_host_name(good), "{good}");
-        }
-        for bad in ["", "a b", "-a", "a..b", "a.*.b", "*b.c", &"x".repeat(64)] {
-            assert!(!is_host_name(bad), "{bad}");
-        }
+    fn a_range_of_one_is_an_address() {
         let of = |text: &str| single_address(text).map(|a| a.to_string());
         assert_eq!(of("10.0.0.1"), Some("10.0.0.1".into()));
         assert_eq!(of("10.0.0.1/32"), Some("10.0.0.1".into()));

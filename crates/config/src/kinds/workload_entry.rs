@@ -3,7 +3,7 @@ use pilot_model::WorkloadEntry;
 
 use crate::check::Check;
 use crate::de;
-use crate::kinds::service_entry::workload;
+use crate::kinds::service_entry::{rules, workload};
 use crate::yaml::Node;
 
 #[derive(serde::Deserialize, Default)]
@@ -21,9 +21,17 @@ struct Condition {
 }
 
 pub(crate) fn decode(message: api::WorkloadEntry, check: &mut Check<'_>) -> WorkloadEntry {
-    if message.address.is_empty() && message.network.is_empty() {
-        check.reject("spec.address", "is missing; only a workload behind another network's gateway has none");
+    if message.address.is_empty() {
+        if message.network.is_empty() {
+            check.reject(
+                "spec.address",
+                "is missing; only a workload behind another network's gateway has none",
+            );
+        }
+    } else if !rules::is_reachable(&message.address) {
+        check.reject("spec.address", format!("{:?} is neither an IP nor a host name", message.address));
     }
+    rules::endpoint(&message, None, "spec", check);
     workload(message, "spec", check)
 }
 

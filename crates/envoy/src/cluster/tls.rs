@@ -19,6 +19,7 @@ use crate::settings::{ClusterTraits, Settings};
 use crate::tls_context::{CA_SUFFIX, TLS_SOCKET, credential_secret, file_secret, raw_buffer, sds_secret};
 
 /// What TLS needs to know about the other side, and about who connects to it.
+#[derive(Clone, Copy)]
 pub(super) struct Upstream<'a> {
     pub(super) service: &'a Service,
     pub(super) accounts: &'a [Name],
@@ -42,6 +43,11 @@ pub(super) fn apply(draft: &mut Draft, rule: Option<&Tls>, upstream: &Upstream<'
     match rule {
         Some(rule) => {
             let prefers_rule = settings.options.features.prefer_rule_tls && external;
+            // With certificates of its own a proxy takes the rule for others' services as it is written.
+            let as_written = certs.is_some() && prefers_rule;
+            let name = Name::new(&draft.cluster.name);
+            let bare = Upstream { accounts: &[], sni: &name, ..*upstream };
+            let istio = if as_written { &bare } else { upstream };
             let certs = certs.filter(|_| !prefers_rule);
             let mutual = matches!(rule.mode, TlsMode::Mutual | TlsMode::IstioMutual);
             let rule = match certs {
@@ -54,7 +60,7 @@ pub(super) fn apply(draft: &mut Draft, rule: Option<&Tls>, upstream: &Upstream<'
             };
             draft.cluster.transport_socket = match rule.mode {
                 TlsMode::Disable => None,
-                TlsMode::IstioMutual => Some(istio_mutual(draft, Some(&rule), upstream, settings)),
+                TlsMode::IstioMutual => Some(istio_mutual(draft, Some(&rule), istio, settings)),
                 TlsMode::Simple | TlsMode::Mutual => plain(draft, &rule, upstream, settings),
             };
         }
@@ -231,7 +237,9 @@ pub(super) fn wrap_in_proxy_protocol(cluster: &mut api::Cluster, version: ProxyP
         }
     };
     if cluster.transport_socket_matches.is_empty() {
-        cluster.transport_socket = Some(wrap(cluster.transport_socket.take().unwrap_or_else(raw_buffer)));
+        // Istio calls this one by a shorter name.
+        let raw = || core::TransportSocket { name: "raw_buffer".to_owned(), ..raw_buffer() };
+        cluster.transport_socket = Some(wrap(cluster.transport_socket.take().unwrap_or_else(raw)));
     } else {
         cluster.transport_socket = cluster.transport_socket.take().map(wrap);
     }

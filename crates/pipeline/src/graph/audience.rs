@@ -15,9 +15,9 @@ use pilot_mesh::{
     ClusterName, ExtensionUse, GatewaySet, Layer, PeerModes, Place, TracingPlan, compared_labels,
 };
 use pilot_model::{
-    Caller, Config, ConnectionSettings, DefaultEndpoint, Destination, GatewayTopology, IngressListener,
-    Interception, OutboundTrafficPolicy, Proxy, ProxyConfig, ProxyHeaders, ProxyId, ProxyType, Resolution,
-    Sidecar, Version,
+    Caller, Config, ConfigId, ConnectionSettings, DefaultEndpoint, Destination, GatewayTopology,
+    IngressListener, Interception, OutboundTrafficPolicy, Proxy, ProxyConfig, ProxyHeaders, ProxyId,
+    ProxyType, Resolution, Sidecar, Version,
 };
 
 use super::envoy_filters::EnvoyFilters;
@@ -70,6 +70,7 @@ pub struct Audience {
 /// What is known of a proxy beside what it says itself.
 struct Around<'a> {
     sidecar: Option<&'a Config<Sidecar>>,
+    rules: Vec<ConfigId>,
     place: Place,
     served: Vec<Served>,
     hidden: Vec<Name>,
@@ -132,6 +133,7 @@ impl Audiences {
             let gateways = gateways.set_of(proxy, &served, registry, reader);
             let around = Around {
                 sidecar: sidecar_of(proxy, settings, rules, reader).map(|sidecar| &**sidecar),
+                rules: rules.selecting(reader, &proxy.namespace, &proxy.labels),
                 place: place(proxy, settings, registry.compared(reader).chain(rules.compared(reader))),
                 served,
                 hidden: hidden(proxy, registry, reader),
@@ -262,6 +264,7 @@ fn hidden(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Name> {
 fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audience {
     let Around {
         sidecar,
+        rules,
         place,
         served,
         hidden,
@@ -280,8 +283,12 @@ fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audien
     let http_proxy_port = proxy.http_proxy_port.unwrap_or(settings.mesh.proxy_http_port);
     Audience {
         scope: match sidecar {
-            Some(sidecar) => Layer::Sidecar { namespace: proxy.namespace.clone(), id: sidecar.id.clone() },
-            None => Layer::Namespace(proxy.namespace.clone()),
+            None if rules.is_empty() => Layer::Namespace(proxy.namespace.clone()),
+            sidecar => Layer::Sidecar {
+                namespace: proxy.namespace.clone(),
+                id: sidecar.map(|sidecar| sidecar.id.clone()),
+                rules,
+            },
         },
         kind: proxy.kind,
         namespace: proxy.namespace.clone(),

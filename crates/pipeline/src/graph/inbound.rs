@@ -31,7 +31,9 @@ pub(super) fn declare(
         }
         let targets = targets(audience, plans, settings, reader);
         let rules = |target: &Target| {
-            plans.get(&audience.scope, &target.service.host, reader).and_then(|plan| plan.traffic.clone())
+            plans
+                .get(&audience.scope, &target.service.host, reader)
+                .and_then(|plan| plan.served_traffic().cloned())
         };
         let clusters = inbound_clusters(&targets, &audience.fixed, settings, rules);
         let guard = Guard { peers: &audience.peers, filters: reader.get(&filters, &audience.policies)? };
@@ -56,10 +58,10 @@ pub(super) fn declare(
 fn targets(audience: &Audience, plans: Plans, settings: Settings<'_>, reader: &Reader<'_>) -> Vec<Target> {
     let redirected = audience.listener.interception != Interception::None;
     let sidecar = match &audience.scope {
-        Layer::Sidecar { namespace, id } => reader
+        Layer::Sidecar { namespace, id: Some(id), .. } => reader
             .get(&plans.inputs.sidecars, id)
             .map(|sidecar| (&sidecar.spec, ConfigId::new(namespace.clone(), id.name.clone()))),
-        Layer::Base | Layer::Namespace(_) => None,
+        Layer::Base | Layer::Namespace(_) | Layer::Sidecar { id: None, .. } => None,
     };
     let mut services = of_services(audience, plans, reader);
     let Some((sidecar, id)) = sidecar else { return if redirected { services } else { Vec::new() } };

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
+use pilot_envoy::Settings;
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{
     EgressKey, HostPlan, Layer, LedTo, Outlook, Ports, RouteRule, applies_to_mesh, covering_keys,
     egress_keys, egress_listeners, imports_rule, rule_destinations,
 };
-use pilot_model::{ConfigId, EgressListener, Service};
+use pilot_model::{ConfigId, EgressListener, Service, Sidecar};
 
 use super::audience::Audiences;
 use super::inputs::Inputs;
@@ -83,9 +84,9 @@ impl Plans {
         let layers = audiences.layers;
         let sidecars = Sidecars::declare(graph, inputs, rules, audiences);
         let scopes = graph.map("host scopes", &hosts, move |host, reader| {
-            let mesh = reader.get(&inputs.mesh, &())?;
+            let settings = inputs.settings(reader)?;
             let services = registry.services(reader, host);
-            let outlook = outlook(mesh, &services, rules, reader, None);
+            let outlook = outlook(settings, &services, rules, reader, None);
             let demanded = |layer: &Layer| reader.get(&layers, layer).is_some();
             let namespaces = |names: BTreeSet<Name>| -> BTreeSet<Layer> {
                 names.into_iter().map(Layer::Namespace).filter(|layer| demanded(layer)).collect()
@@ -228,9 +229,13 @@ static ONE_FOR_EVERYTHING: std::sync::LazyLock<[EgressListener; 1]> =
 impl Sidecars {
     fn declare(graph: &mut Graph, inputs: Inputs, rules: Rules, audiences: Audiences) -> Self {
         let listeners = graph.map("sidecar listeners", &audiences.layers, move |layer, reader| {
-            let Layer::Sidecar { namespace, id } = layer else { return None };
-            let listeners = egress_listeners(&reader.get(&inputs.sidecars, id)?.spec, namespace);
-            Some(Listeners::from(listeners))
+            let Layer::Sidecar { namespace, id, .. } = layer else { return None };
+            let everything = Sidecar::default();
+            let sidecar = match id {
+                Some(id) => &reader.get(&inputs.sidecars, id)?.spec,
+                None => &everything,
+            };
+            Some(Listeners::from(egress_listeners(sidecar, namespace)))
         });
         let by_host = graph.tally("sidecars by egress host", |feeds| {
             feeds.from(&listeners, |layer: &Layer, listeners: &Listeners, out| {
@@ -310,25 +315,26 @@ struct Reads {
 
 impl Reads {
     fn plan(&self, layer: &Layer, host: &Host, led_to: &[LedTo], reader: &Reader<'_>) -> Option<HostPlan> {
-        let mesh = reader.get(&self.inputs.mesh, &())?;
+        let settings = self.inputs.settings(reader)?;
         let services = self.registry.services(reader, host);
         let listeners = match layer {
             Layer::Sidecar { .. } => Some(&**reader.get(&self.listeners, layer)?),
             Layer::Base | Layer::Namespace(_) => None,
         };
-        outlook(mesh, &services, self.rules, reader, listeners).plan(host, layer, led_to)
+        outlook(settings, &services, self.rules, reader, listeners).plan(host, layer, led_to)
     }
 }
 
 fn outlook<'r, 'a>(
-    mesh: &'r pilot_model::MeshConfig,
+    settings: Settings<'r>,
     services: &'r [Arc<Service>],
     rules: Rules,
     reader: &'r Reader<'a>,
     listeners: Option<&'r [EgressListener]>,
 ) -> Outlook<'r, TrafficIndex<'r, 'a>, VirtualServices<'r, 'a>> {
     Outlook {
-        mesh,
+        mesh: settings.mesh,
+        features: &settings.options.features,
         services,
         rules: TrafficIndex { rules, reader },
         routes: VirtualServices { rules, reader },

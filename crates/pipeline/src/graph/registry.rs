@@ -110,6 +110,7 @@ impl Registry {
             feeds.from(&services, |host, services, out| {
                 for (_, service) in services {
                     let all = service.cluster_addresses.values().flatten().chain(&service.address);
+                    let all = all.chain(&service.auto_addresses);
                     all.for_each(|address| out.emit(address.clone(), host.clone(), ()));
                 }
             });

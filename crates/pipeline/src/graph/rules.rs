@@ -31,6 +31,8 @@ pub(super) struct Rules {
     below: Table<Host, SharedMap<RuleKey, Arc<RouteRule>>>,
     traffic: Table<Host, SharedMap<RuleKey, Arc<Rule>>>,
     sidecars: Table<Name, SharedMap<RuleKey, Arc<Config<Sidecar>>>>,
+    /// Rules for some workloads only, by their namespace.
+    selective: Table<Name, SharedMap<RuleKey, Arc<Rule>>>,
     /// Labels of clients that rules compare with those of endpoints.
     compared: Table<(), SharedMap<Name, ()>>,
     request_labels: AskedLabels,
@@ -82,6 +84,13 @@ impl Rules {
                 out.emit(id.namespace.clone(), sidecar.order(), Arc::new(sidecar.clone()));
             });
         });
+        let selective = graph.group("selective destination rules", |feeds| {
+            feeds.from(&resolved_rules, |id, rule: &Arc<Rule>, out| {
+                if rule.spec.workload_selector.is_some() {
+                    out.emit(id.namespace.clone(), rule.order(), Arc::clone(rule));
+                }
+            });
+        });
         let compared = graph.tally("labels that rules compare", |feeds| {
             feeds.from(&resolved_rules, |_, rule: &Arc<Rule>, out| {
                 load_balancers(&rule.spec).flat_map(lb_labels).for_each(|label| out.emit((), label, ()));
@@ -96,6 +105,7 @@ impl Rules {
             below,
             traffic,
             sidecars,
+            selective,
             compared,
             request_labels,
             connection_labels,
@@ -119,6 +129,15 @@ impl Rules {
 
     pub(super) fn routes(&self, reader: &Reader<'_>, host: &Host) -> Vec<Arc<RouteRule>> {
         reader.get(&self.routes, host).into_iter().flatten().map(|(_, rule)| Arc::clone(rule)).collect()
+    }
+
+    /// DestinationRules for some workloads of a namespace that are for one with these labels.
+    pub(super) fn selecting(&self, reader: &Reader<'_>, namespace: &Name, labels: &Labels) -> Vec<ConfigId> {
+        let rules = reader.get(&self.selective, namespace).into_iter().flatten().map(|(_, rule)| rule);
+        let selects = |rule: &&Arc<Rule>| {
+            rule.spec.workload_selector.as_ref().is_some_and(|selector| selector.subset_of(labels))
+        };
+        rules.filter(selects).map(|rule| rule.id.clone()).collect()
     }
 
     pub(super) fn compared<'a>(&self, reader: &Reader<'a>) -> impl Iterator<Item = &'a Name> + use<'a> {
