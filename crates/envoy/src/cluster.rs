@@ -31,7 +31,7 @@ use crate::metadata::IstioMetadata;
 use crate::network_filter::metadata_exchange_upstream;
 use crate::settings::{ClusterTraits, Settings};
 
-pub(crate) use policy::apply_connection_pool;
+pub(crate) use policy::{apply_connection_pool, apply_consistent_hash};
 use stat_name::stat_name;
 
 /// The key under which a cluster's HTTP options stand.

@@ -53,7 +53,7 @@ pub fn assignments(
 }
 
 /// Is a proxy told the endpoints of a service, instead of finding them itself?
-fn is_told(service: &Service, kind: ProxyType, settings: Settings<'_>) -> bool {
+pub(crate) fn is_told(service: &Service, kind: ProxyType, settings: Settings<'_>) -> bool {
     let headless = service.registry == Registry::Kubernetes && settings.options.features.eds_for_headless;
     match service.resolution {
         Resolution::Static => true,

@@ -11,6 +11,7 @@ mod endpoint_group;
 mod ext_authz;
 mod extension_config;
 mod gateway;
+mod grpc;
 mod http_connection_manager;
 mod http_filter;
 mod listener;
@@ -36,6 +37,7 @@ pub use gateway::{
     LeftOutChain, RoutedHost, auto_chains, gateway_listener, gateway_places, gateway_routes, gateway_table,
     gateway_virtual_hosts,
 };
+pub use grpc::{GrpcTraits, grpc_clusters, grpc_endpoints, grpc_inbound, grpc_listeners, grpc_routes};
 pub use listener::{
     Binding, Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, Surroundings,
     http_proxy_listener, inbound_listeners, merge_parts, outbound_listener, outbound_parts, virtual_outbound,

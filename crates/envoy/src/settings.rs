@@ -161,6 +161,8 @@ pub struct RouteTraits {
     pub local: bool,
     pub attempt_count: bool,
     pub x_forwarded_host: bool,
+    /// Is there no Envoy, but a gRPC library that reads less?
+    pub proxyless: bool,
 }
 
 /// What of a proxy can shape the clusters that every proxy has.

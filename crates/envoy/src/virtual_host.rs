@@ -133,7 +133,7 @@ impl<N: Neighbours> Maker<'_, N> {
         let routes = routes.unwrap_or_else(|| vec![self.default_route(port.number)]);
         let own = (port.protocol == Protocol::Auto && self.has_own_listener())
             .then(|| Arc::new(sniffed_table(&self.build(port.number, vec!["*".to_owned()], routes.clone()))));
-        let message = self.build(port.number, self.domains(service, port.number, Naming::Plain), routes);
+        let message = self.build(port.number, self.domains(service, port.number, self.naming()), routes);
         finish(RouteTable::Port(port.number), message, own)
     }
 
@@ -141,8 +141,15 @@ impl<N: Neighbours> Maker<'_, N> {
     fn of_rule(&self, port: u16) -> Option<VirtualHost> {
         let here = self.naming_rules().filter(|rule| port == HTTP_PORT || self.serves(rule, port));
         let routes = self.routes(here, port)?;
-        let message = self.build(port, vec![domain(self.plan.host.as_str())], routes);
+        let host = self.plan.host.as_str();
+        let with_port = (self.naming() == Naming::WithPort).then(|| at_port(host, port));
+        let message = self.build(port, std::iter::once(domain(host)).chain(with_port).collect(), routes);
         Some(finish(RouteTable::Port(port), message, None))
+    }
+
+    /// Libraries cannot be told to pass over the port in a name.
+    fn naming(&self) -> Naming {
+        if self.traits.proxyless { Naming::WithPort } else { Naming::Plain }
     }
 
     fn build(&self, port: u16, domains: Vec<String>, routes: Vec<api::Route>) -> api::VirtualHost {

@@ -88,6 +88,8 @@ pub struct Proxy {
     pub interception: Interception,
     pub version: Version,
     pub version_text: Name,
+    /// Is it a gRPC library that asks, without an Envoy?
+    pub proxyless: bool,
     /// Everything it says about itself in plain words.
     pub metadata: Labels,
     pub http10: bool,
@@ -136,6 +138,7 @@ impl Proxy {
             interception: Interception::default(),
             version: Version::NEWEST,
             version_text: Name::empty(),
+            proxyless: false,
             metadata: Labels::default(),
             http10: false,
             idle_timeout: None,

@@ -13,6 +13,7 @@ mod clusters;
 mod endpoints;
 mod envoy_filters;
 mod gateways;
+mod grpc;
 mod inbound;
 mod inputs;
 mod issues;
@@ -67,6 +68,7 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         listeners: listeners::Listeners::declare(graph, plans, audiences),
         routes: routes::Routes::declare(graph, plans, audiences),
         inbound: inbound::declare(graph, plans, audiences, filters),
+        grpc: grpc::Grpc::declare(graph, plans, audiences),
         gateways: gateways::Gateways::declare(graph, plans, rules, (audiences, filters)),
         names: names::declare(graph, plans, audiences),
         extensions: telemetries.code,

@@ -308,7 +308,7 @@ fn slow_start(warmup: &Warmup) -> api::cluster::SlowStartConfig {
     config
 }
 
-fn apply_consistent_hash(cluster: &mut api::Cluster, hash: &ConsistentHash) {
+pub(crate) fn apply_consistent_hash(cluster: &mut api::Cluster, hash: &ConsistentHash) {
     use api::cluster::{LbConfig, LbPolicy, MaglevLbConfig, RingHashLbConfig};
     let ring = |size: u64| {
         LbConfig::RingHashLbConfig(RingHashLbConfig {

@@ -38,6 +38,14 @@ pub(super) fn forward(
     use api::route_action::{ClusterSpecifier, HostRewriteSpecifier};
     let mut action = api::RouteAction::default();
     set_timeout(&mut action, http.timeout);
+    if context.traits.proxyless {
+        use api::route_action::MaxStreamDuration;
+        // Libraries do not read the older field.
+        #[allow(deprecated, reason = "this takes it back")]
+        let older = action.max_grpc_timeout.take();
+        action.max_stream_duration =
+            Some(MaxStreamDuration { max_stream_duration: older, ..MaxStreamDuration::default() });
+    }
     let mut authority = authority;
     if let Some(rewrite) = &http.rewrite {
         set_rewrite(&mut action, rewrite);

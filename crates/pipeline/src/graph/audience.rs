@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pilot_base::{Labels, Name, SharedMap};
 use pilot_envoy::{
-    ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, NameTraits,
-    Outbound, PatchSet, Patches, PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings,
+    ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, GrpcTraits, HttpTraits, ListenerTraits,
+    NameTraits, Outbound, PatchSet, Patches, PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings,
     TracingTraits,
 };
 use pilot_incr::{Graph, Reader, Table};
@@ -53,6 +53,10 @@ pub struct Audience {
     pub policies: Arc<PolicyTraits>,
     /// For routers: the Gateways they serve.
     pub gateways: Option<Arc<GatewaySet>>,
+    /// For gRPC libraries, who are told nothing else.
+    pub grpc: Option<Arc<GrpcTraits>>,
+    /// Do all who call them speak mutual TLS?
+    pub(super) grpc_is_mutual: bool,
     /// What EnvoyFilters change for them.
     pub patches: Option<Arc<ProxyPatches>>,
     /// The namespaces whose extensions they may run.
@@ -114,6 +118,7 @@ pub(super) struct Audiences {
     pub(super) http_patches: Table<((Layer, Arc<ListenerTraits>), (Arc<HttpTraits>, Arc<Patches>)), Askers>,
     pub(super) host_patches: Table<(Layer, (Arc<RouteTraits>, Arc<Patches>)), Askers>,
     pub(super) route_patches: Table<((Layer, Arc<RouteTraits>), Arc<Patches>), Askers>,
+    pub(super) grpc: Table<super::grpc::Asker, Askers>,
     pub(super) names: Table<(Layer, NameTraits), Askers>,
     pub(super) names_in_layer: Table<(Layer, NameTraits), Askers>,
     pub(super) listener_traits: Table<Arc<ListenerTraits>, Askers>,
@@ -161,13 +166,13 @@ impl Audiences {
             of_proxy,
             all: askers!("audience members", |a| [Arc::clone(a)]),
             layers: askers!("layers", |a| a.scope.stack()),
-            cluster: askers!("cluster askers", |a| a.in_each_layer(&a.cluster)),
+            cluster: askers!("cluster askers", |a| a.of_envoy(&a.cluster)),
             endpoint: askers!("endpoint askers", |a| a.in_each_layer(&a.endpoint)),
             place: askers!("endpoint askers by locality", |a| {
                 a.in_each_layer(&(a.endpoint.clone(), a.place.clone()))
             }),
             cluster_place: askers!("cluster askers by locality", |a| {
-                a.in_each_layer(&(a.cluster.clone(), a.place.clone()))
+                a.of_envoy(&(a.cluster.clone(), a.place.clone()))
             }),
             listener: askers!("listener askers", |a| a.of_sidecar(&a.listener)),
             http: askers!("http listener askers", |a| {
@@ -176,7 +181,11 @@ impl Audiences {
             route: askers!("route askers", |a| a.of_sidecar(&a.route)),
             names: askers!("name table askers", |a| a.names.iter().map(|t| (a.scope.clone(), t.clone()))),
             names_in_layer: askers!("name askers", |a| a.names.iter().flat_map(|t| a.in_each_layer(t))),
-            fixed: askers!("fixed cluster askers", |a| [a.fixed.clone()]),
+            fixed: askers!("fixed cluster askers", |a| a.grpc.is_none().then(|| a.fixed.clone())),
+            grpc: askers!("grpc askers", |a| {
+                let traits = a.grpc.iter().map(|grpc| (Arc::clone(grpc), Arc::clone(&a.route)));
+                traits.flat_map(|traits| a.in_each_layer(&traits))
+            }),
             cluster_patches: askers!("cluster patch askers", |a| {
                 a.with(|set| &set.clusters, |patches| a.in_each_layer(&(a.cluster.clone(), patches)))
             }),
@@ -193,7 +202,7 @@ impl Audiences {
                 a.with(|set| &set.routes, |patches| a.each(&a.route, patches))
             }),
             listener_traits: askers!("virtual listener askers", |a| {
-                (a.kind == ProxyType::Sidecar).then(|| Arc::clone(&a.listener))
+                (a.is_sidecar()).then(|| Arc::clone(&a.listener))
             }),
             policies: askers!("policy askers", |a| [Arc::clone(&a.policies)]),
             gateway_sets: askers!("gateway sets", |a| a.gateways.clone()),
@@ -314,18 +323,29 @@ fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audien
             local: proxy.interception == Interception::None,
             attempt_count: !headers.no_attempt_count,
             x_forwarded_host: headers.x_forwarded_host,
+            proxyless: proxy.proxyless,
         }),
         fixed: FixedTraits { kind: proxy.kind, ip_mode, preserve_case: headers.preserve_case },
         peers,
         policies,
         gateways: None,
-        patches,
+        grpc: proxy.proxyless.then(|| Arc::new(grpc_traits(proxy, settings))),
+        grpc_is_mutual: proxy.proxyless && super::grpc::is_mutual(&proxy.labels),
+        patches: patches.filter(|_| !proxy.proxyless),
         names: proxy.dns_capture.then(|| name_traits(proxy, settings)),
         extension_namespaces: extension_namespaces(proxy, settings),
         http_proxy_port,
         served,
         hidden: if proxy.interception == Interception::None { Vec::new() } else { hidden },
         addresses: if asks_address(sidecar, proxy) { proxy.ips.clone() } else { Vec::new() },
+    }
+}
+
+fn grpc_traits(proxy: &Proxy, settings: Settings<'_>) -> GrpcTraits {
+    GrpcTraits {
+        caller: caller(proxy, settings),
+        dns_domain: proxy.dns_domain.clone(),
+        namespace: proxy.namespace.clone(),
     }
 }
 
@@ -463,7 +483,16 @@ impl Audience {
 
     /// Only sidecars are called by applications for everything that there is.
     fn of_sidecar<T: Clone>(&self, traits: &T) -> Vec<(Layer, T)> {
-        if self.kind == ProxyType::Sidecar { self.in_each_layer(traits) } else { Vec::new() }
+        if self.is_sidecar() { self.in_each_layer(traits) } else { Vec::new() }
+    }
+
+    fn of_envoy<T: Clone>(&self, traits: &T) -> Vec<(Layer, T)> {
+        if self.grpc.is_none() { self.in_each_layer(traits) } else { Vec::new() }
+    }
+
+    /// An Envoy beside a workload.
+    pub(super) fn is_sidecar(&self) -> bool {
+        self.kind == ProxyType::Sidecar && self.grpc.is_none()
     }
 
     pub(super) fn gateway_listener(&self) -> Option<ListenerAsker> {

@@ -5,7 +5,7 @@ use pilot_envoy::{
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{Layer, Target, ingress_targets, order_targets, pool_for, ports};
-use pilot_model::{ConfigId, Interception, ProxyType};
+use pilot_model::{ConfigId, Interception};
 
 use super::audience::{Audience, Audiences};
 use super::plans::Plans;
@@ -26,7 +26,7 @@ pub(super) fn declare(
     let inputs = plans.inputs;
     graph.map("inbound", &audiences.all, move |audience, reader| {
         let settings = inputs.settings(reader)?;
-        if audience.kind != ProxyType::Sidecar {
+        if !audience.is_sidecar() {
             return Some(Inbound::default());
         }
         let targets = targets(audience, plans, settings, reader);

@@ -1,16 +1,16 @@
 use std::sync::Arc;
 
 use pilot_base::Name;
-use pilot_envoy::{NameTraits, ProxyPatches};
-use pilot_incr::{Graph, Table};
+use pilot_envoy::{GrpcTraits, NameTraits, ProxyPatches};
+use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::Layer;
-use pilot_model::ProxyType;
 use pilot_xds::{Encoded, Layer as Resources, Manifest, TypeUrl};
 
 use super::audience::{Audience, Audiences};
 use super::clusters::Clusters;
 use super::endpoints::Endpoints;
 use super::gateways::Gateways;
+use super::grpc::Grpc;
 use super::inbound::Inbound;
 use super::listeners::Listeners;
 use super::patched::Patched;
@@ -30,6 +30,7 @@ pub(super) struct Parts {
     pub(super) routes: Routes,
     pub(super) inbound: Table<Arc<Audience>, Inbound>,
     pub(super) gateways: Gateways,
+    pub(super) grpc: Grpc,
     pub(super) names: Table<(Layer, NameTraits), Resources>,
     /// The code of each namespace's extensions.
     pub(super) extensions: Table<Name, Resources>,
@@ -42,8 +43,11 @@ pub(super) fn declare(
     parts: Parts,
     patched: Patched,
 ) -> Table<Arc<Audience>, Sent> {
-    let Parts { clusters, endpoints, listeners, routes, inbound, gateways, names, extensions } = parts;
+    let Parts { clusters, endpoints, listeners, routes, inbound, gateways, names, extensions, .. } = parts;
     graph.map("manifests", &audiences.all, move |audience, reader| {
+        if let Some(traits) = &audience.grpc {
+            return Some(for_grpc(audience, traits, parts, reader));
+        }
         let own = reader.get(&inbound, audience).cloned().unwrap_or_default();
         let none = ProxyPatches::default();
         let outbound = &audience.patches.as_deref().unwrap_or(&none).outbound;
@@ -68,7 +72,7 @@ pub(super) fn declare(
             push(TypeUrl::Cluster, reader.get(&clusters.local, &(layer.clone(), place)));
             let place = (audience.endpoint.clone(), audience.place.clone());
             push(TypeUrl::Endpoint, reader.get(&endpoints.local, &(layer.clone(), place)));
-            if audience.kind != ProxyType::Sidecar {
+            if !audience.is_sidecar() {
                 continue;
             }
             let asker = (layer.clone(), Arc::clone(&audience.listener));
@@ -95,7 +99,7 @@ pub(super) fn declare(
         }
         push(TypeUrl::Cluster, reader.get(&clusters.fixed, &audience.fixed));
         push(TypeUrl::Cluster, Some(&own.clusters));
-        if audience.kind == ProxyType::Sidecar {
+        if audience.is_sidecar() {
             push(TypeUrl::Listener, reader.get(&listeners.virtual_outbound, &audience.listener));
             push(TypeUrl::Listener, Some(&own.listeners));
             let hidden: Resources = audience.hidden.iter().map(|name| (name.clone(), None)).collect();
@@ -116,6 +120,27 @@ pub(super) fn declare(
         }
         Some(Sent { by_type })
     })
+}
+
+/// Everything that a gRPC library may ask for.
+fn for_grpc(audience: &Arc<Audience>, traits: &Arc<GrpcTraits>, parts: Parts, reader: &Reader<'_>) -> Sent {
+    let Parts { endpoints, grpc, .. } = parts;
+    let mut stacks: [Vec<Resources>; TypeUrl::ALL.len()] = Default::default();
+    let mut push = |kind: TypeUrl, layer: Option<&Resources>| {
+        stacks[kind.index()].push(layer.cloned().unwrap_or_default());
+    };
+    for layer in audience.scope.stack() {
+        let asker = (layer.clone(), (Arc::clone(traits), Arc::clone(&audience.route)));
+        push(TypeUrl::Cluster, reader.get(&grpc.clusters, &asker));
+        push(TypeUrl::Listener, reader.get(&grpc.listeners, &asker));
+        push(TypeUrl::Route, reader.get(&grpc.routes, &asker));
+        push(TypeUrl::Endpoint, reader.get(&grpc.endpoints, &asker));
+        push(TypeUrl::Endpoint, reader.get(&endpoints.plain, &(layer.clone(), audience.endpoint.clone())));
+        let place = (audience.endpoint.clone(), audience.place.clone());
+        push(TypeUrl::Endpoint, reader.get(&endpoints.local, &(layer, place)));
+    }
+    push(TypeUrl::Listener, reader.get(&grpc.inbound, audience));
+    Sent { by_type: stacks.map(Manifest::new) }
 }
 
 /// Puts what is changed over what is there, and what is added beside it. A name that is taken is not added.

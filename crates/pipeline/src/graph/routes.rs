@@ -98,10 +98,10 @@ impl Routes {
 }
 
 /// The other hosts of a layer.
-struct Around<'r, 'a> {
-    plans: Plans,
-    layer: &'r Layer,
-    reader: &'r Reader<'a>,
+pub(super) struct Around<'r, 'a> {
+    pub(super) plans: Plans,
+    pub(super) layer: &'r Layer,
+    pub(super) reader: &'r Reader<'a>,
 }
 
 impl Neighbours for Around<'_, '_> {

@@ -11,7 +11,6 @@ use pilot_envoy::{
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::ClusterName;
-use pilot_model::ProxyType;
 use pilot_xds::{Encoded, Layer as Resources};
 
 use crate::graph::audience::{Audience, Audiences};
@@ -96,7 +95,7 @@ impl Build<'_, '_> {
         for patches in [&inbound.listeners, &outbound.listeners].into_iter().flatten() {
             own.added_listeners.extend(added_listeners(patches, &mut own.faults));
         }
-        let is_sidecar = self.audience.kind == ProxyType::Sidecar;
+        let is_sidecar = self.audience.is_sidecar();
         let redirecting = self.reader.get(&self.parts.listeners.virtual_outbound, &self.audience.listener);
         let redirecting = redirecting.filter(|_| is_sidecar);
         let served = self.reader.get(&self.parts.inbound, self.audience).map(|own| &own.listeners);
