@@ -93,17 +93,33 @@ fn entry() -> impl Strategy<Value = String> {
         "addresses: [10.0.0.0/16],",
         "addresses: [10.9.9.9, 10.9.9.8],",
     ]);
-    let endpoint = pick(&["10.1.0.1", "10.1.0.9"]);
-    (pick(&NAMESPACES), hosts, port, (addresses, endpoint, export())).prop_map(
-        |(namespace, host, port, (addresses, endpoint, export))| {
+    let endpoints = pick(&[
+        "resolution: STATIC, endpoints: [{address: 10.1.0.1, serviceAccount: sa, locality: r1/z1}]",
+        "resolution: STATIC, endpoints: [{address: 10.1.0.9, serviceAccount: sa, locality: r1/z1}]",
+        "resolution: DNS, endpoints: [{address: x.com, labels: {app: x}}, {address: 10.1.0.1, locality: r2}]",
+        "resolution: STATIC, workloadSelector: {labels: {app: w}}",
+    ]);
+    (pick(&NAMESPACES), hosts, port, (addresses, endpoints, export())).prop_map(
+        |(namespace, host, port, (addresses, endpoints, export))| {
             let comma = if export.is_empty() { "" } else { "," };
+            let addresses = if endpoints.contains("DNS") { "" } else { addresses };
             format!(
                 "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: entry, namespace: {namespace}}}, \
-                 spec: {{hosts: [{host}], {addresses} ports: [{{name: {port}}}], resolution: STATIC, \
-                 endpoints: [{{address: {endpoint}, serviceAccount: sa, locality: r1/z1}}]{comma} {export}}}}}"
+                 spec: {{hosts: [{host}], {addresses} ports: [{{name: {port}}}], {endpoints}{comma} {export}}}}}"
             )
         },
     )
+}
+
+fn workload_entry() -> impl Strategy<Value = String> {
+    let name = pick(&["w1", "w2"]);
+    let address = pick(&["10.1.0.1", "10.1.0.2", "10.1.0.8"]);
+    (pick(&NAMESPACES), name, address, pick(&["w", "x"])).prop_map(|(namespace, name, address, app)| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {{name: {name}, namespace: {namespace}}}, \
+             spec: {{address: {address}, labels: {{app: {app}}}}}}}"
+        )
+    })
 }
 
 fn virtual_service() -> impl Strategy<Value = String> {
@@ -168,11 +184,16 @@ fn destination_rule() -> impl Strategy<Value = String> {
         "trafficPolicy: {loadBalancer: {simple: RANDOM}}",
         "trafficPolicy: {outlierDetection: {consecutive5xxErrors: 1}}",
         "trafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: h}}}",
+        "trafficPolicy: {loadBalancer: {localityLbSetting: {failoverPriority: [app]}}, outlierDetection: {}}",
+        "workloadSelector: {matchLabels: {app: x}}, trafficPolicy: {loadBalancer: {simple: ROUND_ROBIN}}",
     ]);
-    (pick(&NAMESPACES), host, policy, export()).prop_map(|(namespace, host, policy, export)| {
+    let name = pick(&["rule", "second"]);
+    (pick(&NAMESPACES), name, host, policy, export()).prop_map(|(namespace, name, host, policy, export)| {
+        // A rule cannot be for nobody, and one for some workloads is for its own namespace.
+        let export = if export.contains('~') || policy.contains("workloadSelector") { "" } else { export };
         let comma = if export.is_empty() { "" } else { "," };
         format!(
-            "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: rule, namespace: {namespace}}}, \
+            "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: {name}, namespace: {namespace}}}, \
              spec: {{host: {host}, {policy}{comma} {export}}}}}"
         )
     })
@@ -204,6 +225,7 @@ fn proxy() -> impl Strategy<Value = Thing> {
                 cluster: Name::new("Kubernetes"),
                 interception,
                 own_ports: vec![15021, 15090],
+                dns_capture: id == 0,
                 ..Proxy::new(kind, &format!("p{id}.{namespace}"), namespace, ips)
             };
             Thing::Proxy(id, Arc::new(proxy))
@@ -217,6 +239,7 @@ fn change() -> impl Strategy<Value = (Thing, bool)> {
         service(),
         slice(),
         entry(),
+        workload_entry(),
         virtual_service(),
         virtual_service(),
         destination_rule(),
