@@ -10,6 +10,8 @@ use pilot_model::{CaptureMode, ConfigId, Interception, Kind, ListenerProtocol, M
 use pilot_xds::Encoded;
 
 use super::inspector::{inspectors, original_dst, original_src};
+use super::merge::L4Serve;
+use super::protocol::protocol_filters;
 use super::{
     PLAIN_HTTP, RAW_BUFFER, TLS, additional, at_wildcard, black_hole_filters, direction, encode,
     exact_balance, per_socket_event,
@@ -342,7 +344,8 @@ impl Builder<'_> {
         let guard = Some(self.guard.filters);
         let mut filters: Vec<api::Filter> = metadata_exchange(self.settings).into_iter().collect();
         filters.extend(leading(Direction::Inbound, port.number, guard, self.settings));
-        filters.push(proxy.build(self.settings));
+        let serve = L4Serve { proxy, protocol: port.protocol, cluster: port.cluster.clone() };
+        filters.extend(protocol_filters(&serve, self.settings));
         filters
     }
 

@@ -18,19 +18,21 @@ const NOW: i64 = 1_790_000_000;
 
 pub(super) enum Outcome {
     /// The request goes on without its token, and what the token said.
-    Passed {
-        http: HttpCall,
-        payload: Option<Value>,
-    },
-    Refused,
+    Passed { http: HttpCall, payload: Option<Value> },
+    /// With this status.
+    Refused(u16),
 }
 
 /// What came of one requirement.
 enum Check {
     Good(Option<(String, Token)>),
     Missing,
-    Bad,
+    Bad(u16),
 }
+
+/// The status for a token that is no good, and for one that is meant for somebody else.
+const UNAUTHORIZED: u16 = 401;
+const FORBIDDEN: u16 = 403;
 
 #[derive(Clone)]
 struct Token {
@@ -62,7 +64,8 @@ pub(super) fn check(config: &JwtAuthentication, http: &HttpCall) -> Result<Outco
                 }
             }
             Check::Good(None) => Outcome::Passed { http: http.clone(), payload: None },
-            Check::Missing | Check::Bad => Outcome::Refused,
+            Check::Missing => Outcome::Refused(UNAUTHORIZED),
+            Check::Bad(status) => Outcome::Refused(status),
         });
     }
     Ok(Outcome::Passed { http: http.clone(), payload: None })
@@ -81,18 +84,18 @@ fn requirement(
         Some(RequiresType::RequiresAny(list)) => {
             let allows_missing =
                 |r: &JwtRequirement| matches!(r.requires_type, Some(RequiresType::AllowMissing(())));
-            let mut bad = false;
+            let mut bad = None;
             for wanted in list.requirements.iter().filter(|r| !allows_missing(r)) {
                 match requirement(config, wanted, http)? {
                     good @ Check::Good(_) => return Ok(good),
-                    Check::Bad => bad = true,
+                    Check::Bad(status) => bad = bad.or(Some(status)),
                     Check::Missing => (),
                 }
             }
-            Ok(match list.requirements.iter().any(allows_missing) {
-                _ if bad => Check::Bad,
-                true => Check::Good(None),
-                false => Check::Missing,
+            Ok(match bad {
+                Some(status) => Check::Bad(status),
+                None if list.requirements.iter().any(allows_missing) => Check::Good(None),
+                None => Check::Missing,
             })
         }
         Some(RequiresType::RequiresAll(list)) => {
@@ -114,13 +117,18 @@ fn one(name: &str, provider: &JwtProvider, http: &HttpCall) -> Result<Check, Str
     if tokens.is_empty() {
         return Ok(Check::Missing);
     }
+    let mut status = UNAUTHORIZED;
     for (text, place) in tokens {
-        if let Some((payload, encoded_payload)) = verify(provider, &text)? {
-            let token = Token { payload, encoded_payload, place };
-            return Ok(Check::Good(Some((name.to_owned(), token))));
+        match verify(provider, &text)? {
+            Some((payload, _)) if !is_for(provider, &payload) => status = FORBIDDEN,
+            Some((payload, encoded_payload)) => {
+                let token = Token { payload, encoded_payload, place };
+                return Ok(Check::Good(Some((name.to_owned(), token))));
+            }
+            None => (),
         }
     }
-    Ok(Check::Bad)
+    Ok(Check::Bad(status))
 }
 
 /// Every token in the places where the provider's are looked for.
@@ -191,23 +199,23 @@ fn verify(provider: &JwtProvider, token: &str) -> Result<Option<(Value, String)>
             key.verify(&RSA_PKCS1_2048_8192_SHA256, signed.as_bytes(), &signature).is_ok()
         })
     });
-    let accepted = good && is_for(provider, &said);
+    let issuer = said.get("iss").and_then(Value::as_str).unwrap_or_default();
+    let expires = said.get("exp").and_then(Value::as_i64);
+    let accepted = good
+        && (provider.issuer.is_empty() || provider.issuer == issuer)
+        && expires.is_none_or(|expires| expires > NOW);
     Ok(accepted.then(|| (said, payload.to_owned())))
 }
 
+/// Is it meant for the audience that the provider wants?
 fn is_for(provider: &JwtProvider, said: &Value) -> bool {
-    let issuer = said.get("iss").and_then(Value::as_str).unwrap_or_default();
     let audiences: Vec<&str> = match said.get("aud") {
         Some(Value::String(one)) => vec![one],
         Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    let for_us = provider.audiences.is_empty()
-        || provider.audiences.iter().any(|audience| audiences.contains(&audience.as_str()));
-    let expires = said.get("exp").and_then(Value::as_i64);
-    (provider.issuer.is_empty() || provider.issuer == issuer)
-        && for_us
-        && expires.is_none_or(|expires| expires > NOW)
+    provider.audiences.is_empty()
+        || provider.audiences.iter().any(|audience| audiences.contains(&audience.as_str()))
 }
 
 /// The request as the next filter sees it.

@@ -28,6 +28,10 @@ pub(super) enum Verdict {
 
 /// Is a connection let through to what its chain ends in?
 pub(super) fn connection(chain: &FilterChain, call: &Call) -> Result<bool, String> {
+    // Envoy decides when the first byte comes, so that nobody keeps a server from speaking first.
+    if call.tls.is_none() && call.http.is_none() {
+        return Ok(true);
+    }
     let claims = BTreeMap::new();
     for filter in &chain.filters {
         let Some(filter::ConfigType::TypedConfig(any)) = &filter.config_type else { continue };
@@ -62,7 +66,7 @@ pub(super) fn request(
                     http = changed;
                     claims.extend(payload.map(|payload| ("payload".to_owned(), payload)));
                 }
-                jwt::Outcome::Refused => return Ok(Verdict::Answer(Answer::status(401))),
+                jwt::Outcome::Refused(status) => return Ok(Verdict::Answer(Answer::status(status))),
             }
         } else if let Some(rbac) = from_any::<HttpRbac>(any) {
             let peer = Peer { call, http: Some(&http), direct: CALLER, remote, claims: &claims };
