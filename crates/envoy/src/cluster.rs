@@ -4,7 +4,6 @@ mod fixed;
 mod inbound;
 mod lookup;
 mod policy;
-mod stat_name;
 mod tls;
 
 pub use fixed::fixed_clusters;
@@ -30,9 +29,9 @@ use crate::endpoint_group::HostEndpoints;
 use crate::metadata::IstioMetadata;
 use crate::network_filter::metadata_exchange_upstream;
 use crate::settings::{ClusterTraits, Settings};
+use crate::stat_name::StatName;
 
 pub(crate) use policy::{apply_connection_pool, apply_consistent_hash};
-use stat_name::stat_name;
 
 /// The key under which a cluster's HTTP options stand.
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -169,14 +168,15 @@ impl Maker<'_> {
             draft.cluster.cluster_discovery_type = Some(discovery_type(DiscoveryType::OriginalDst));
             draft.cluster.load_assignment = None;
         }
-        if !self.settings.mesh.outbound_cluster_stat_name.is_empty() {
-            draft.cluster.alt_stat_name = stat_prefix(&stat_name(
-                &self.settings.mesh.outbound_cluster_stat_name,
-                self.service,
-                subset.map(|s| s.name.as_str()).unwrap_or_default(),
-                self.port,
-                0,
-            ));
+        let stats = StatName {
+            service: Some(self.service),
+            subset: subset.map(|s| s.name.as_str()).unwrap_or_default(),
+            port: self.port.number,
+            port_name: &self.port.name,
+            target_port: Some(0),
+        };
+        if let Some(name) = stats.by(&self.settings.mesh.outbound_cluster_stat_name) {
+            draft.cluster.alt_stat_name = stat_prefix(&name);
         }
         if policy::is_persistent(self.service, self.settings) {
             use core::HealthStatus as Status;

@@ -17,7 +17,7 @@ use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manage
     HttpFilter as Api, http_filter::ConfigType,
 };
 use pilot_envoy_api::to_any;
-use pilot_model::{ExtensionPhase, Protocol};
+use pilot_model::{ExtensionPhase, Protocol, ProxyHeaders};
 use prost_types::Any;
 
 use crate::network_filter::{STATS, stats_config};
@@ -105,6 +105,9 @@ impl HttpFilter {
         let (features, headers) = (&settings.options.features, &traits.headers);
         let one = match self {
             Self::MetadataExchange => {
+                // Who calls the proxy as a forward proxy has always told everybody who it is.
+                let default = ProxyHeaders::default();
+                let headers = if protocol == Protocol::HttpProxy { &default } else { headers };
                 features.metadata_exchange.then(|| metadata_exchange::filter(direction, headers))
             }
             Self::Security(step) => return security.map(|policies| policies.http(step)).unwrap_or_default(),

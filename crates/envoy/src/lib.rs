@@ -25,6 +25,7 @@ mod route;
 mod route_table;
 mod security;
 mod settings;
+mod stat_name;
 mod tls_context;
 mod tracing;
 mod virtual_host;

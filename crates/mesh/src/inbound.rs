@@ -44,6 +44,13 @@ impl Target {
     }
 }
 
+impl Target {
+    /// What the service calls the port.
+    pub fn port_name(&self) -> &str {
+        self.service.port(self.port).map(|port| port.name.as_str()).unwrap_or_default()
+    }
+}
+
 /// The order in which services claim a workload's port: older first, then by host.
 pub fn order_targets(targets: &mut [Target]) {
     targets.sort_by(|a, b| {

@@ -11,9 +11,10 @@ use pilot_model::{ConnectionPool, InboundPolicy, Kind, ProxyType, TrafficPolicy}
 use pilot_xds::EncodedList;
 
 use super::{Draft, apply_connection_pool, encode, preserve_case};
-use crate::convert::{bind_address, localhosts, passthrough_binds, seconds, socket_address};
+use crate::convert::{bind_address, localhosts, passthrough_binds, seconds, socket_address, stat_prefix};
 use crate::metadata::IstioMetadata;
 use crate::settings::{FixedTraits, Settings};
+use crate::stat_name::StatName;
 
 /// The longest time Envoy can wait before it forgets an original destination.
 const NEVER_CLEAN_UP: i64 = 9_223_372_035;
@@ -76,6 +77,16 @@ fn inbound_cluster(
     } else {
         draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
         draft.cluster.cleanup_interval = Some(seconds(NEVER_CLEAN_UP));
+    }
+    let stats = StatName {
+        service: Some(&primary.service),
+        port: primary.port,
+        port_name: primary.port_name(),
+        target_port: Some(port),
+        ..StatName::default()
+    };
+    if let Some(name) = stats.by(&settings.mesh.inbound_cluster_stat_name) {
+        draft.cluster.alt_stat_name = stat_prefix(&name);
     }
     draft.cluster.metadata = metadata(targets, rule, settings);
     draft

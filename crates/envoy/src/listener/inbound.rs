@@ -25,6 +25,7 @@ use crate::network_filter::{PHASES, TcpProxy, extensions, leading, metadata_exch
 use crate::route::inbound as inbound_route;
 use crate::security::SecurityFilters;
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
+use crate::stat_name::StatName;
 use crate::tls_context::downstream_mutual;
 
 /// What sidecars offer in the handshake when they know that they speak HTTP, when they do not, and either.
@@ -124,6 +125,8 @@ struct ChainNames {
     http: String,
     tcp: String,
     stat_prefix: String,
+    /// For connections, where the mesh has a pattern.
+    connections: Option<String>,
 }
 
 /// Who is let in to a workload.
@@ -147,11 +150,11 @@ pub fn inbound_listeners(
     let mut out: Vec<api::Listener> = Vec::new();
     if traits.interception != Interception::None {
         let mut chains = vec![builder.to_itself()];
-        chains.extend(builder.chains(&undeclared(None)));
+        chains.extend(builder.chains(&undeclared(None, settings)));
         // Ports with a mode of their own may be such that no service declares.
         let declared = |port: &&u16| targets.iter().any(|target| target.target_port == **port);
         let spoken_of = guard.peers.ports.keys().filter(|port| !declared(port));
-        chains.extend(spoken_of.flat_map(|port| builder.chains(&undeclared(Some(*port)))));
+        chains.extend(spoken_of.flat_map(|port| builder.chains(&undeclared(Some(*port), settings))));
         chains.extend(redirected.iter().flat_map(|port| builder.chains(port)));
         out.push(builder.virtual_listener(chains));
     }
@@ -160,13 +163,14 @@ pub fn inbound_listeners(
 }
 
 /// Ports that no service declares, or one of them.
-fn undeclared(target: Option<u16>) -> Port {
+fn undeclared(target: Option<u16>, settings: Settings<'_>) -> Port {
     let cluster = "InboundPassthroughCluster";
     Port {
         chain: ChainNames {
             http: "virtualInbound-catchall-http".to_owned(),
             tcp: "virtualInbound".to_owned(),
             stat_prefix: cluster.to_owned(),
+            connections: StatName::default().by(&settings.mesh.inbound_cluster_stat_name),
         },
         cluster: Name::new(cluster),
         host: String::new(),
@@ -243,8 +247,15 @@ impl Builder<'_> {
         let addresses: Vec<Name> = bind.map_or_else(everywhere, |bind| vec![bind]);
         let name = format!("{}_{}", addresses[0], target.target_port);
         let stat_prefix = format!("inbound_{name}");
+        let stats = StatName {
+            service: target.ingress.is_none().then_some(&*target.service),
+            port: target.port,
+            port_name: target.port_name(),
+            ..StatName::default()
+        };
+        let connections = stats.by(&self.settings.mesh.inbound_cluster_stat_name);
         Port {
-            chain: ChainNames { http: name.clone(), tcp: name, stat_prefix },
+            chain: ChainNames { http: name.clone(), tcp: name, stat_prefix, connections },
             cluster: ClusterName::inbound(target.target_port),
             host: target.name(),
             number: target.port,
@@ -340,7 +351,9 @@ impl Builder<'_> {
     }
 
     fn tcp_filters(&self, port: &Port) -> Vec<api::Filter> {
-        let proxy = TcpProxy { idle_timeout: self.traits.idle_timeout, ..TcpProxy::to(&port.cluster) };
+        let stat_prefix = port.chain.connections.clone().unwrap_or_else(|| port.cluster.to_string());
+        let proxy =
+            TcpProxy { stat_prefix, idle_timeout: self.traits.idle_timeout, ..TcpProxy::to(&port.cluster) };
         let guard = Some(self.guard.filters);
         let mut filters: Vec<api::Filter> = metadata_exchange(self.settings).into_iter().collect();
         filters.extend(leading(Direction::Inbound, port.number, guard, self.settings));

@@ -10,6 +10,7 @@ use super::merge::{Chain, L4Serve, Serve};
 use super::part::{Maker, Place, Surroundings};
 use crate::convert::wildcards;
 use crate::network_filter::{TcpProxy, Upstream};
+use crate::stat_name::StatName;
 
 /// The chains of a port that does not speak HTTP, or may not.
 pub(super) fn chains<S: Surroundings>(maker: &Maker<'_, S>, place: &Place, cidrs: &[Name]) -> Vec<Chain> {
@@ -114,8 +115,11 @@ impl<S: Surroundings> Maker<'_, S> {
             _ => self.port.number,
         };
         let cluster = ClusterName::outbound(port, "", &self.service.host);
-        let proxy = self.tuned(TcpProxy::to(&cluster), self.plan.traffic.as_ref(), "");
-        self.serve(proxy, cluster)
+        // A port without its name: that is how these have always been called.
+        let stats =
+            StatName { service: Some(self.service), port, target_port: Some(0), ..StatName::default() };
+        let proxy = self.named(TcpProxy::to(&cluster), stats);
+        self.serve(self.tuned(proxy, self.plan.traffic.as_ref(), ""), cluster)
     }
 
     fn to_destinations(&self, routes: &[L4Destination], rule: &ConfigId) -> Serve {
@@ -123,8 +127,18 @@ impl<S: Surroundings> Maker<'_, S> {
         let traffic = traffic.and_then(|plan| plan.traffic.as_ref());
         if let [only] = routes {
             let cluster = self.cluster(&only.destination);
-            let proxy = self.tuned(TcpProxy::to(&cluster), traffic, &only.destination.subset);
-            return self.serve(proxy, cluster);
+            let subset = &only.destination.subset;
+            let plan = self.around.plan(&only.destination.host);
+            let stats = StatName {
+                service: plan.and_then(|plan| plan.service()).map(|service| &**service),
+                subset,
+                port: self.port.number,
+                port_name: &self.port.name,
+                target_port: Some(0),
+            };
+            let proxy = TcpProxy::to(&cluster);
+            let proxy = if stats.service.is_some() { self.named(proxy, stats) } else { proxy };
+            return self.serve(self.tuned(proxy, traffic, subset), cluster);
         }
         let shares = routes.iter().filter(|share| share.weight > 0);
         let clusters: Vec<(Name, u32)> =
@@ -137,6 +151,14 @@ impl<S: Surroundings> Maker<'_, S> {
 
     fn serve(&self, proxy: TcpProxy, cluster: Name) -> Serve {
         Serve::L4(L4Serve { proxy, protocol: self.port.protocol, cluster })
+    }
+
+    /// By the pattern of the mesh, if it has one.
+    fn named(&self, proxy: TcpProxy, stats: StatName<'_>) -> TcpProxy {
+        match stats.by(&self.settings.mesh.outbound_cluster_stat_name) {
+            Some(stat_prefix) => TcpProxy { stat_prefix, ..proxy },
+            None => proxy,
+        }
     }
 
     fn cluster(&self, to: &Destination) -> Name {
