@@ -1,4 +1,6 @@
 mod export;
+mod gateway_name;
+pub(crate) mod header;
 pub(crate) mod host;
 pub(crate) mod jwks;
 mod policy_target;

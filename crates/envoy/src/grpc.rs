@@ -234,7 +234,7 @@ pub fn grpc_routes(plan: &HostPlan, hosts: &[VirtualHost]) -> Vec<Arc<Encoded>> 
     let table = |(service, port): (&Arc<Service>, &ServicePort)| {
         let name = ClusterName::outbound(port.number, "", &service.host);
         let here = hosts.iter().filter(|host| host.table == RouteTable::Port(port.number));
-        let entries: ChildMap = here.map(|host| (host.name.clone(), Some(host.entry.clone()))).collect();
+        let entries: ChildMap = here.map(|host| (host.name.clone(), host.entry.clone())).collect();
         let header =
             route::RouteConfiguration { name: name.to_string(), ..route::RouteConfiguration::default() };
         let children = Children::new(entries.clone(), Summary::of(&entries), ChildMap::new(), None);

@@ -29,8 +29,8 @@ pub struct VirtualHost {
     pub table: RouteTable,
     /// `host:port`
     pub name: Name,
-    /// Its entry in the table.
-    pub entry: Chunk,
+    /// Its entry in the table, unless the table belongs to another listener.
+    pub entry: Option<Chunk>,
     /// Routes of its own, for a listener that serves no other host.
     pub own: Option<Arc<Encoded>>,
 }
@@ -63,17 +63,18 @@ pub fn virtual_hosts(
                 let before = listeners[..view.listener].iter().filter_map(|other| other.port.as_ref());
                 let claimed: BTreeSet<u16> = before.map(|port| port.number).collect();
                 out.extend(maker.at_ports(|port| !claimed.contains(&port)));
+                out.extend(maker.beside_tables(&claimed));
                 if traits.http_proxy {
                     out.extend(maker.at_any_port(&RouteTable::Named(Name::new("http_proxy"))));
                 }
             }
-            Some(port) if !port.protocol.is_http_or_auto() => (),
             Some(port) if port.number == 0 => {
                 out.extend(maker.at_any_port(&RouteTable::Named(listener.bind.clone())));
             }
             Some(port) if port.protocol == Protocol::HttpProxy => {
                 out.extend(maker.at_any_port(&RouteTable::Port(port.number)));
             }
+            // Whatever it speaks, the table of its port is its own.
             Some(port) => out.extend(maker.at_ports(|number| number == port.number)),
         }
     }
@@ -97,6 +98,19 @@ impl<N: Neighbours> Maker<'_, N> {
         let of_service = declared.map(|(service, port)| self.of_service(service, port));
         let of_rules = self.ports_of_rules().into_iter().filter(|port| wanted(*port));
         of_service.chain(of_rules.filter_map(|port| self.of_rule(port))).collect()
+    }
+
+    /// Routes of its own for a host whose ports have tables that belong to other listeners, who do not know it.
+    fn beside_tables(&self, claimed: &BTreeSet<u16>) -> Vec<VirtualHost> {
+        let elsewhere = |port: u16| {
+            let mut others = self.plan.views.iter().filter(|view| view.listener != self.view.listener);
+            others.any(|view| view.port(port).is_some())
+        };
+        let ports = self.http_ports().filter(|(_, port)| claimed.contains(&port.number));
+        let alone = ports.filter(|(_, port)| !elsewhere(port.number));
+        let hosts =
+            alone.map(|(service, port)| VirtualHost { entry: None, ..self.of_service(service, port) });
+        hosts.filter(|host| host.own.is_some()).collect()
     }
 
     /// The entries in a table that serves all ports: what is called is told by the port in the name. Without one it is
@@ -238,7 +252,13 @@ impl<N: Neighbours> Maker<'_, N> {
         let ports = ports.filter(|(_, port)| port.protocol.is_http_or_auto()).map(|(_, port)| port.number);
         let mut out: BTreeSet<u16> = ports.chain([HTTP_PORT]).collect();
         if self.plan.host.is_wildcard() {
-            out.retain(|port| !self.around.covers(&self.plan.host, *port));
+            // Where a service lies within the pattern, or the pattern within a service, the rule is for that.
+            let host = &self.plan.host;
+            let within = |port: &u16| {
+                let mut wider = host.covering_patterns().filter(|pattern| pattern != host);
+                wider.any(|pattern| self.view_of(&pattern).is_some_and(|view| view.port(*port).is_some()))
+            };
+            out.retain(|port| !self.around.covers(host, *port) && !within(port));
         }
         out.retain(|port| self.view.port(*port).is_none());
         out
@@ -246,6 +266,6 @@ impl<N: Neighbours> Maker<'_, N> {
 }
 
 fn finish(table: RouteTable, message: api::VirtualHost, own: Option<Arc<Encoded>>) -> VirtualHost {
-    let entry = Chunk::new(VIRTUAL_HOSTS, &message.encode_to_vec());
+    let entry = Some(Chunk::new(VIRTUAL_HOSTS, &message.encode_to_vec()));
     VirtualHost { table, name: Name::from(message.name), entry, own }
 }

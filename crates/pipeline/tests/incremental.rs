@@ -40,6 +40,11 @@ fn pick<T: Copy + std::fmt::Debug + 'static>(from: &'static [T]) -> impl Strateg
 }
 
 fn export() -> impl Strategy<Value = &'static str> {
+    pick(&["", "exportTo: ['*']", "exportTo: ['.']", "exportTo: [b]"])
+}
+
+/// Only services can be kept from everybody.
+fn service_export() -> impl Strategy<Value = &'static str> {
     pick(&["", "exportTo: ['*']", "exportTo: ['.']", "exportTo: [b]", "exportTo: ['~']"])
 }
 
@@ -99,7 +104,7 @@ fn entry() -> impl Strategy<Value = String> {
         "resolution: DNS, endpoints: [{address: x.com, labels: {app: x}}, {address: 10.1.0.1, locality: r2}]",
         "resolution: STATIC, workloadSelector: {labels: {app: w}}",
     ]);
-    (pick(&NAMESPACES), hosts, port, (addresses, endpoints, export())).prop_map(
+    (pick(&NAMESPACES), hosts, port, (addresses, endpoints, service_export())).prop_map(
         |(namespace, host, port, (addresses, endpoints, export))| {
             let comma = if export.is_empty() { "" } else { "," };
             let addresses = if endpoints.contains("DNS") { "" } else { addresses };
@@ -127,18 +132,39 @@ fn virtual_service() -> impl Strategy<Value = String> {
     let wanted = pick(&[
         "",
         "match: [{sourceNamespace: b}],",
+        "match: [{sourceLabels: {app: x}}],",
         "match: [{headers: {h: {exact: v}}}, {uri: {prefix: /p}}],",
     ]);
     let gateways = pick(&["", "", "gateways: [gw],", "gateways: [a/gw, gw, mesh],"]);
-    (pick(&NAMESPACES), pick(&["v1", "v2"]), hosts, (wanted, gateways), (host(), export())).prop_map(
-        |(namespace, name, hosts, (wanted, gateways), (to, export))| {
+    let kind = pick(&["http", "http", "delegate", "tcp"]);
+    (pick(&NAMESPACES), pick(&["v1", "v2"]), hosts, (wanted, gateways), (kind, host(), export())).prop_map(
+        |(namespace, name, hosts, (wanted, gateways), (kind, to, export))| {
             let comma = if export.is_empty() { "" } else { "," };
+            let rules = match kind {
+                "tcp" => {
+                    let wanted = if wanted.contains("source") { wanted } else { "" };
+                    format!("tcp: [{{{wanted} route: [{{destination: {{host: {to}}}}}]}}]")
+                }
+                "delegate" => format!("http: [{{{wanted} delegate: {{name: leaf, namespace: a}}}}]"),
+                _ => format!("http: [{{{wanted} route: [{{destination: {{host: {to}}}}}]}}]"),
+            };
             format!(
                 "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: {namespace}}}, \
-                 spec: {{hosts: [{hosts}], {gateways} http: [{{{wanted} route: [{{destination: {{host: {to}}}}}]}}]{comma} {export}}}}}"
+                 spec: {{hosts: [{hosts}], {gateways} {rules}{comma} {export}}}}}"
             )
         },
     )
+}
+
+/// Something for others to leave routes to.
+fn delegate() -> impl Strategy<Value = String> {
+    (pick(&["", "match: [{uri: {prefix: /p}}],"]), host(), export()).prop_map(|(wanted, to, export)| {
+        let comma = if export.is_empty() { "" } else { "," };
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: leaf, namespace: a}}, \
+             spec: {{http: [{{{wanted} route: [{{destination: {{host: {to}}}}}]}}]{comma} {export}}}}}"
+        )
+    })
 }
 
 fn gateway() -> impl Strategy<Value = String> {
@@ -201,11 +227,16 @@ fn destination_rule() -> impl Strategy<Value = String> {
 
 fn sidecar() -> impl Strategy<Value = String> {
     let hosts = pick(&["'./*'", "'a/*', 'b/s2.b.svc.cluster.local'", "'*/e1.com'", "'*/*', '~a/*'"]);
-    (pick(&NAMESPACES), hosts, pick(&["", "workloadSelector: {labels: {app: x}},"])).prop_map(
-        |(namespace, hosts, selector)| {
+    let first = pick(&[
+        "",
+        "{port: {number: 80, protocol: HTTP}, hosts: ['*/*']},",
+        "{port: {number: 80, protocol: TCP}, bind: 127.0.0.1, hosts: ['a/*']},",
+    ]);
+    (pick(&NAMESPACES), hosts, pick(&["", "workloadSelector: {labels: {app: x}},"]), first).prop_map(
+        |(namespace, hosts, selector, first)| {
             format!(
                 "{{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {{name: sidecar, namespace: {namespace}}}, \
-                 spec: {{{selector} egress: [{{hosts: [{hosts}]}}]}}}}"
+                 spec: {{{selector} egress: [{first} {{hosts: [{hosts}]}}]}}}}"
             )
         },
     )
@@ -242,6 +273,7 @@ fn change() -> impl Strategy<Value = (Thing, bool)> {
         workload_entry(),
         virtual_service(),
         virtual_service(),
+        delegate(),
         destination_rule(),
         sidecar(),
         gateway(),

@@ -1,3 +1,5 @@
+mod rules;
+
 use pilot_api::networking as api;
 use pilot_base::{Host, Labels, Name};
 use pilot_model::{
@@ -9,6 +11,7 @@ use crate::check::Check;
 use crate::kinds::destination_rule::connection_pool;
 
 pub(crate) fn decode(message: api::Sidecar, check: &mut Check<'_>) -> Sidecar {
+    rules::validate(&message, check);
     let egress = message.egress.into_iter().enumerate();
     let ingress = message.ingress.into_iter().enumerate();
     Sidecar {
@@ -77,9 +80,6 @@ fn capture_mode(mode: i32) -> CaptureMode {
 }
 
 fn egress(listener: api::IstioEgressListener, path: &str, check: &mut Check<'_>) -> EgressListener {
-    if listener.hosts.is_empty() {
-        check.reject(format!("{path}.hosts"), "is missing: say what may be reached, such as ./* or */*");
-    }
     let mut hosts = Vec::new();
     for (i, text) in listener.hosts.iter().enumerate() {
         match egress_host(text) {

@@ -1,3 +1,6 @@
+mod reach;
+mod rules;
+
 use std::collections::BTreeMap;
 
 use pilot_api::networking as api;
@@ -8,16 +11,13 @@ use pilot_model::{
     Rewrite, StringMatch, TcpRoute, TlsMatch, TlsRoute, UriRewrite, VirtualService, WeightedDestination,
 };
 
+use crate::check::host::{is_label, is_wildcard_host};
 use crate::check::{Check, names};
 
 pub(crate) fn decode(message: api::VirtualService, check: &mut Check<'_>) -> VirtualService {
+    rules::validate(&message, check);
+    reach::warn(&message, check);
     let api::VirtualService { hosts, gateways, http, tls, tcp, export_to } = message;
-    for (i, host) in hosts.iter().enumerate().filter(|(_, host)| host.is_empty()) {
-        check.reject(format!("spec.hosts[{i}]"), format!("{host:?} is not a host name"));
-    }
-    if http.is_empty() && tls.is_empty() && tcp.is_empty() {
-        check.reject("spec", "has no route: one of http, tls and tcp is needed");
-    }
     let each = |kind: &str, i: usize| format!("spec.{kind}[{i}]");
     VirtualService {
         hosts: hosts.iter().map(|host| Host::new(host)).collect(),
@@ -30,13 +30,6 @@ pub(crate) fn decode(message: api::VirtualService, check: &mut Check<'_>) -> Vir
 }
 
 fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpRoute {
-    let has_action = route.redirect.is_some() || route.direct_response.is_some() || route.delegate.is_some();
-    if route.route.is_empty() && !has_action {
-        check.reject(path, "does nothing: it needs route, redirect, directResponse or delegate");
-    }
-    if route.redirect.is_some() && route.direct_response.is_some() {
-        check.reject(path, "cannot both redirect and answer directly");
-    }
     let mirror_percent = match (route.mirror_percentage, route.mirror_percent) {
         (Some(p), _) => Some(Percent::Exact(p.value)),
         (None, whole) => whole.map(Percent::Whole),
@@ -72,7 +65,7 @@ fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpR
         mirror_percent,
         mirrors,
         cors: route.cors_policy.map(|c| cors(c, &format!("{path}.corsPolicy"), check)),
-        headers: route.headers.map(|h| headers(h, &format!("{path}.headers"), check)),
+        headers: route.headers.map(headers),
     }
 }
 
@@ -92,7 +85,7 @@ fn weighted(
         WeightedDestination {
             destination: destination(target, &format!("{path}.destination"), check),
             weight: check.count(format!("{path}.weight"), route.weight),
-            headers: route.headers.map(|h| headers(h, &format!("{path}.headers"), check)),
+            headers: route.headers.map(headers),
         }
     })
     .collect()
@@ -101,9 +94,13 @@ fn weighted(
 fn destination(message: api::Destination, path: &str, check: &mut Check<'_>) -> Destination {
     if message.host.is_empty() {
         check.reject(format!("{path}.host"), "is missing");
-    }
-    if message.host == "*" {
+    } else if message.host == "*" {
         check.reject(format!("{path}.host"), "a route cannot lead to every host");
+    } else if !is_wildcard_host(&message.host) && message.host.parse::<std::net::IpAddr>().is_err() {
+        check.reject(format!("{path}.host"), format!("{:?} is not a host name", message.host));
+    }
+    if !message.subset.is_empty() && !is_label(&message.subset) {
+        check.reject(format!("{path}.subset"), format!("{:?} is not the name of a subset", message.subset));
     }
     let port = message.port.map(|p| check.port(format!("{path}.port.number"), p.number));
     Destination { host: Host::new(&message.host), subset: message.subset.into(), port }
@@ -129,7 +126,6 @@ fn string_matches(
 ) -> BTreeMap<Name, Option<StringMatch>> {
     let mut each = |(name, message): (String, api::StringMatch)| {
         let path = format!("{path}.{name}");
-        check.header_text(&path, &name);
         let matcher = string_match(message, &path, check);
         (name.into(), matcher)
     };
@@ -137,9 +133,6 @@ fn string_matches(
 }
 
 fn http_match(message: api::HttpMatchRequest, path: &str, check: &mut Check<'_>) -> HttpMatch {
-    for name in message.headers.keys().chain(message.without_headers.keys()).filter(|name| name.is_empty()) {
-        check.reject(format!("{path}.headers"), format!("{name:?} is not a header name"));
-    }
     let port = (message.port != 0).then(|| check.port(format!("{path}.port"), message.port));
     let mut one = |field: &str, message: Option<api::StringMatch>| {
         message.and_then(|message| string_match(message, &format!("{path}.{field}"), check))
@@ -190,10 +183,24 @@ fn redirect(message: api::HttpRedirect, path: &str, check: &mut Check<'_>) -> Re
     }
 }
 
+/// Answers are sent to every proxy that may have to give them.
+const LARGE_BODY: usize = 100 << 10;
+const MOST_BODY: usize = 1 << 20;
+
 fn direct_response(message: api::HttpDirectResponse, path: &str, check: &mut Check<'_>) -> DirectResponse {
     use api::http_body::Specifier;
     if !(200..=599).contains(&message.status) {
         check.reject(format!("{path}.status"), format!("{} is not an HTTP status", message.status));
+    }
+    let size = match message.body.as_ref().and_then(|body| body.specifier.as_ref()) {
+        Some(Specifier::String(text)) => text.len(),
+        Some(Specifier::Bytes(bytes)) => bytes.len(),
+        None => 0,
+    };
+    if size > MOST_BODY {
+        check.reject(format!("{path}.body"), "is longer than 1 MiB, which every proxy would have to hold");
+    } else if size > LARGE_BODY {
+        check.warn(format!("{path}.body"), "is long, and every proxy has to hold it");
     }
     let body = message.body.and_then(|body| body.specifier).map(|body| match body {
         Specifier::String(text) => Body::Text(text.into()),
@@ -218,9 +225,48 @@ fn rewrite(message: api::HttpRewrite, path: &str, check: &mut Check<'_>) -> Rewr
     Rewrite { uri, authority: message.authority.into() }
 }
 
+/// Envoy's conditions for another try.
+const RETRY_ON: [&str; 16] = [
+    "5xx",
+    "gateway-error",
+    "reset",
+    "reset-before-request",
+    "connect-failure",
+    "retriable-4xx",
+    "refused-stream",
+    "retriable-status-codes",
+    "retriable-headers",
+    "envoy-ratelimited",
+    "http3-post-connect-failure",
+    "cancelled",
+    "deadline-exceeded",
+    "internal",
+    "resource-exhausted",
+    "unavailable",
+];
+
+/// Codes that have a meaning in HTTP's registry.
+fn is_status(code: u32) -> bool {
+    matches!(code, 100..=103 | 200..=208 | 226 | 300..=305 | 307 | 308 | 400..=418 | 421..=426 | 428 | 429 | 431 | 451
+        | 500..=508 | 510 | 511)
+}
+
 pub(crate) fn retries(message: api::HttpRetry, path: &str, check: &mut Check<'_>) -> Retries {
     if message.attempts < 0 {
         check.reject(format!("{path}.attempts"), "must not be negative");
+    }
+    let more = message.per_try_timeout.is_some()
+        || !message.retry_on.is_empty()
+        || message.retry_remote_localities.is_some();
+    if message.attempts == 0 && more {
+        check.reject(
+            format!("{path}.attempts"),
+            "is 0, so that nothing is tried again, but says when and how",
+        );
+    }
+    let known = |condition: &str| RETRY_ON.contains(&condition) || condition.parse().is_ok_and(is_status);
+    for condition in message.retry_on.split(',').filter(|c| !message.retry_on.is_empty() && !known(c)) {
+        check.reject(format!("{path}.retryOn"), format!("{condition:?} is not a condition that Envoy knows"));
     }
     Retries {
         attempts: message.attempts,
@@ -257,13 +303,10 @@ fn delay(message: api::http_fault_injection::Delay, path: &str, check: &mut Chec
             Some(Delay { percent, fixed })
         }
         Some(HttpDelayType::ExponentialDelay(_)) => {
-            check.leave_out(format!("{path}.exponentialDelay"), "is not supported by Envoy; use fixedDelay");
+            check.reject(format!("{path}.exponentialDelay"), "is not supported by Envoy; use fixedDelay");
             None
         }
-        None => {
-            check.reject(path, "has no fixedDelay");
-            None
-        }
+        None => None,
     }
 }
 
@@ -287,8 +330,15 @@ fn abort(message: api::http_fault_injection::Abort, path: &str, check: &mut Chec
                 return None;
             }
         },
-        Some(ErrorType::Http2Error(_)) | None => {
-            check.reject(path, "needs httpStatus or grpcStatus");
+        Some(ErrorType::Http2Error(_)) => {
+            check.reject(
+                format!("{path}.http2Error"),
+                "is not supported by Envoy; use httpStatus or grpcStatus",
+            );
+            return None;
+        }
+        None => {
+            check.warn(path, "says no status, so that nothing is aborted");
             return None;
         }
     };
@@ -337,21 +387,14 @@ fn cors(message: api::CorsPolicy, path: &str, check: &mut Check<'_>) -> Cors {
     }
 }
 
-fn headers(message: api::Headers, path: &str, check: &mut Check<'_>) -> Headers {
-    let mut ops = |field: &str, ops: Option<api::headers::HeaderOperations>| {
+fn headers(message: api::Headers) -> Headers {
+    let ops = |ops: Option<api::headers::HeaderOperations>| {
         let ops = ops.unwrap_or_default();
-        for (op, map) in [("set", &ops.set), ("add", &ops.add)] {
-            for (name, value) in map {
-                check.header_text(format!("{path}.{field}.{op}"), name);
-                check.header_text(format!("{path}.{field}.{op}.{name}"), value);
-            }
-        }
-        ops.remove.iter().for_each(|name| check.header_text(format!("{path}.{field}.remove"), name));
         let map =
             |map: BTreeMap<String, String>| map.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
         HeaderOps { set: map(ops.set), add: map(ops.add), remove: names(ops.remove) }
     };
-    Headers { request: ops("request", message.request), response: ops("response", message.response) }
+    Headers { request: ops(message.request), response: ops(message.response) }
 }
 
 fn tls_route(route: api::TlsRoute, path: &str, check: &mut Check<'_>) -> TlsRoute {

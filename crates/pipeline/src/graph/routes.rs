@@ -35,7 +35,14 @@ impl Routes {
             let whose = (layer.client(), plans.listeners(layer, reader));
             Some(virtual_hosts(plan, whose, traits, &around, inputs.settings(reader)?))
         });
-        let children = Self::declare_children(graph, &hosts);
+        // A listener of a Sidecar claims the table of its port, though it may have nobody to put there.
+        let claimed = graph.map("claimed route tables", &audiences.route, move |(layer, _), reader| {
+            let ports = plans.listeners(layer, reader).iter().filter_map(|listener| listener.port.as_ref());
+            let tables: Vec<RouteTable> =
+                ports.filter(|port| port.number > 0).map(|port| RouteTable::Port(port.number)).collect();
+            (!tables.is_empty()).then_some(tables)
+        });
+        let children = Self::declare_children(graph, &hosts, claimed);
         let summaries = graph.map("route table sizes", &children, move |key, reader| {
             Some(Summary::of(reader.get(&children, key)?))
         });
@@ -79,18 +86,22 @@ impl Routes {
     fn declare_children(
         graph: &mut Graph,
         hosts: &Layered<Arc<RouteTraits>, VirtualHost>,
+        claimed: Table<Asker, Vec<RouteTable>>,
     ) -> Table<(Asker, RouteTable), ChildMap> {
         graph.group("route table entries", |feeds| {
+            feeds.from(&claimed, |asker: &Asker, tables: &Vec<RouteTable>, out| {
+                tables.iter().for_each(|table| out.emit((asker.clone(), table.clone()), Name::empty(), None));
+            });
             feeds.from(&hosts.shared, |(layer, _, traits), hosts: &Vec<VirtualHost>, out| {
                 for host in hosts {
                     let table = ((layer.clone(), Arc::clone(traits)), host.table.clone());
-                    out.emit(table, host.name.clone(), Some(host.entry.clone()));
+                    out.emit(table, host.name.clone(), host.entry.clone());
                 }
             });
             feeds.from(&hosts.own, |(layer, _, traits), hosts: &Overlay<VirtualHost>, out| {
                 for ((which, name), host) in hosts {
                     let table = ((layer.clone(), Arc::clone(traits)), which.clone());
-                    out.emit(table, name.clone(), host.as_ref().map(|host| host.entry.clone()));
+                    out.emit(table, name.clone(), host.as_ref().and_then(|host| host.entry.clone()));
                 }
             });
         })

@@ -131,7 +131,7 @@ impl HostRow {
         let mut row = Self::default();
         for host in hosts {
             let scope = TablePatches::new(&host.table.name(), patches);
-            if let Some(entry) = scope.and_then(|scope| scope.entry(&host.entry, &mut row.faults)) {
+            if let Some(entry) = scope.and_then(|scope| scope.entry(host.entry.as_ref()?, &mut row.faults)) {
                 row.entries.push(((host.table.clone(), host.name.clone()), entry));
             }
             let Some(table) = &host.own else { continue };
