@@ -21,6 +21,11 @@ pub enum RouteTable {
 }
 
 impl RouteTable {
+    /// The table of a proxy that applications are told to use as one.
+    pub fn forward_proxy() -> Self {
+        Self::Named(Name::new("http_proxy"))
+    }
+
     pub fn name(&self) -> Name {
         match self {
             Self::Port(port) => Name::from(port.to_string()),

@@ -65,7 +65,7 @@ pub fn virtual_hosts(
                 out.extend(maker.at_ports(|port| !claimed.contains(&port)));
                 out.extend(maker.beside_tables(&claimed));
                 if traits.http_proxy {
-                    out.extend(maker.at_any_port(&RouteTable::Named(Name::new("http_proxy"))));
+                    out.extend(maker.at_any_port(&RouteTable::forward_proxy()));
                 }
             }
             Some(port) if port.number == 0 => {

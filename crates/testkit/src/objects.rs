@@ -55,7 +55,8 @@ impl Objects {
             let listeners = value.pointer_mut("/spec/egress").and_then(Value::as_array_mut);
             for listener in listeners.into_iter().flatten() {
                 let hosts = listener.get_mut("hosts").and_then(Value::as_array_mut);
-                if let Some(hosts) = hosts.filter(|hosts| !hosts.contains(&json!(host))) {
+                let has = |hosts: &Vec<Value>| hosts.contains(&json!(host)) || hosts.contains(&json!("*/*"));
+                if let Some(hosts) = hosts.filter(|hosts| !has(hosts)) {
                     hosts.push(json!(host));
                 }
             }

@@ -4,6 +4,7 @@ use pilot_base::{Host, Name};
 use pilot_envoy::{Neighbours, RouteTable, RouteTraits, VirtualHost, route_table, virtual_hosts};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{HostPlan, Layer};
+use pilot_model::EgressListener;
 use pilot_xds::{ChildMap, Encoded, Summary};
 
 use super::audience::Audiences;
@@ -35,11 +36,8 @@ impl Routes {
             let whose = (layer.client(), plans.listeners(layer, reader));
             Some(virtual_hosts(plan, whose, traits, &around, inputs.settings(reader)?))
         });
-        // A listener of a Sidecar claims the table of its port, though it may have nobody to put there.
-        let claimed = graph.map("claimed route tables", &audiences.route, move |(layer, _), reader| {
-            let ports = plans.listeners(layer, reader).iter().filter_map(|listener| listener.port.as_ref());
-            let tables: Vec<RouteTable> =
-                ports.filter(|port| port.number > 0).map(|port| RouteTable::Port(port.number)).collect();
+        let claimed = graph.map("claimed route tables", &audiences.route, move |(layer, traits), reader| {
+            let tables = claimed(plans.listeners(layer, reader), traits);
             (!tables.is_empty()).then_some(tables)
         });
         let children = Self::declare_children(graph, &hosts, claimed);
@@ -106,6 +104,17 @@ impl Routes {
             });
         })
     }
+}
+
+/// Tables that listeners ask for though there may be nobody to put there: of the ports of a Sidecar's listeners, and of
+/// a forward proxy.
+fn claimed(listeners: &[EgressListener], traits: &RouteTraits) -> Vec<RouteTable> {
+    let declared = listeners.iter().filter_map(|listener| Some((listener, listener.port.as_ref()?)));
+    let of_listeners = declared.map(|(listener, port)| match port.number {
+        0 => RouteTable::Named(listener.bind.clone()),
+        number => RouteTable::Port(number),
+    });
+    of_listeners.chain(traits.http_proxy.then(RouteTable::forward_proxy)).collect()
 }
 
 /// The other hosts of a layer.
