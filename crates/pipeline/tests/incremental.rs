@@ -1,6 +1,8 @@
 //! The licence to be incremental: after any changes, proxies are sent what they would be sent by a Pilot that had just
 //! started; and whatever the rules say, what they are sent is whole.
 
+mod more;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -243,9 +245,9 @@ fn sidecar() -> impl Strategy<Value = String> {
 }
 
 fn proxy() -> impl Strategy<Value = Thing> {
-    let interception = pick(&[Interception::Redirect, Interception::None]);
+    let interception = pick(&[Interception::Redirect, Interception::None, Interception::Tproxy]);
+    let kind = pick(&[ProxyType::Sidecar, ProxyType::Sidecar, ProxyType::Router]);
     let ip = pick(&["10.1.0.1", "10.1.0.2", "10.1.0.7"]);
-    let kind = pick(&[ProxyType::Sidecar, ProxyType::Router]);
     (0..3u64, pick(&NAMESPACES), (kind, interception), ip, pick(&["", "x"])).prop_map(
         |(id, namespace, (kind, interception), ip, app)| {
             let ips = vec![ip.parse().expect("an address")];
@@ -277,7 +279,10 @@ fn change() -> impl Strategy<Value = (Thing, bool)> {
         destination_rule(),
         sidecar(),
         gateway(),
-        connection_rule()
+        connection_rule(),
+        more::object(),
+        more::object(),
+        more::object(),
     ];
     (prop_oneof![4 => object.prop_map(Thing::Object), 1 => proxy()], prop::bool::weighted(0.75))
 }
@@ -354,6 +359,15 @@ fn sent(manifests: &Manifests) -> BTreeMap<(TypeUrl, Name), String> {
     TypeUrl::ALL.into_iter().flat_map(of).collect()
 }
 
+fn bytes(pipeline: &Pipeline, id: u64) -> BTreeMap<(TypeUrl, Name), (String, Vec<u8>)> {
+    let manifests = pipeline.manifests_of(ProxyId(id)).unwrap_or_default();
+    let of = |kind: TypeUrl| {
+        let resources: Vec<_> = manifests.of(kind).iter().collect();
+        resources.into_iter().map(move |r| ((kind, r.name().clone()), (r.version().to_string(), r.message())))
+    };
+    TypeUrl::ALL.into_iter().flat_map(of).collect()
+}
+
 fn decode<M: prost::Message + Default>(manifests: &Manifests, kind: TypeUrl) -> Vec<M> {
     manifests.of(kind).iter().map(|r| M::decode(&r.message()[..]).expect("our own bytes")).collect()
 }
@@ -422,6 +436,24 @@ proptest! {
         }
         let issues = |p: &Pipeline| p.issues().map(ToString::to_string).collect::<BTreeSet<_>>();
         prop_assert_eq!(issues(&pipeline), issues(&fresh));
+    }
+
+    #[test]
+    fn what_is_told_as_changed_has_changed(transactions in changes()) {
+        let (mut pipeline, mut world) = (started(), World::default());
+        let mut before: BTreeMap<u64, BTreeMap<(TypeUrl, Name), (String, Vec<u8>)>> = BTreeMap::new();
+        for changes in &transactions {
+            world.apply(changes, &mut pipeline);
+            let now: BTreeMap<u64, _> = world.proxies.keys().map(|id| (*id, bytes(&pipeline, *id))).collect();
+            for (id, now) in &now {
+                let Some(before) = before.get(id) else { continue };
+                for (name, (version, bytes)) in now {
+                    let Some((old_version, old_bytes)) = before.get(name) else { continue };
+                    prop_assert_eq!(version == old_version, bytes == old_bytes, "{:?}", name);
+                }
+            }
+            before = now;
+        }
     }
 
     #[test]
