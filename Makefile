@@ -75,10 +75,9 @@ soak: $(NEXTEST) $(ENVOY) bins ## long: 100,000 seeds, 10,000 property cases, ev
 # --- compare it: both need a real istiod, which the judge builds (about 12 minutes, once)
 
 .PHONY: parity
-parity: build ## equal resources, ours and a real istiod's (JUDGE=folder of the judge)
+parity: build corpora ## equal resources, ours and a real istiod's, on every open corpus (JUDGE=folder of the judge; ONLY=text; STEPS=cycle:20)
 	@test -n "$(JUDGE)" || { echo "say where the judge is: make parity JUDGE=folder"; exit 2; }
-	$(JUDGE)/judge.sh --candidate $(CURDIR)/target/release/pilot-discovery --config $(CURDIR)/tests/parity/small \
-	  --nodes $(CURDIR)/tests/parity/nodes.yaml --derive 0 --min 90 --show 10
+	tests/parity/run.sh $(JUDGE) $(CURDIR)/target/release/pilot-discovery "$(PILOT_ISTIO_MODULE)" $(ONLY)
 
 .PHONY: bench
 bench: build ## processor time, memory and delays, beside istiod and the floor (XDSLOAD=folder of the load tool)
