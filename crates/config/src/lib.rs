@@ -30,10 +30,12 @@ pub struct ReadOptions {
     pub domain: Name,
     /// The cluster that objects without one belong to.
     pub cluster: Name,
+    /// Are Kubernetes' own objects (services, endpoints, pods) read too? Istiod passes over them in files.
+    pub platform: bool,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { domain: Name::new("cluster.local"), cluster: Name::new("Kubernetes") }
+        Self { domain: Name::new("cluster.local"), cluster: Name::new("Kubernetes"), platform: true }
     }
 }

@@ -85,6 +85,7 @@ fn read_object(node: &yaml::Node<'_>, file: &str, options: &ReadOptions, reading
         return;
     }
     let kind = match find_kind(version, kind) {
+        Found::Kind(_) if !options.platform && !version.contains("istio.io/") => return,
         Found::Kind(kind) => kind,
         Found::NotOurs => return,
         Found::Unknown(why) => {

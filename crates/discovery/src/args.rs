@@ -16,7 +16,7 @@ use crate::features::features;
 #[command(
     name = "pilot-discovery",
     args_override_self = true,
-    after_help = "Try it: pilot-discovery discovery --registries= --configDir=FOLDER --httpsAddr= --secureGRPCAddr="
+    after_help = "Try it: pilot-discovery discovery --registries=File --configDir=FOLDER --httpsAddr= --secureGRPCAddr="
 )]
 pub(crate) struct Cli {
     #[command(flatten)]

@@ -9,6 +9,9 @@ use pilot_source_file::{FileSource, MeshFile};
 
 use crate::args::{DiscoveryArgs, cluster_id_of};
 
+/// Kubernetes' own objects in the folder of rules are services too.
+const FILES: &str = "File";
+
 pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dyn Source>>> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let mesh = MeshFile::open(&args.mesh_config)
@@ -18,19 +21,24 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dy
         let options = ReadOptions {
             domain: Name::new(&args.domain),
             cluster: cluster_id_of(args.cluster_id.clone(), env),
+            platform: args.registries.iter().any(|name| name.trim() == FILES),
         };
         sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
     }
     for registry in args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
         match registry {
+            FILES if args.config_dir.is_some() => {}
+            FILES => bail!("--registries {FILES} needs --configDir=FOLDER"),
             "Kubernetes" if args.config_dir.is_some() => {
                 tracing::warn!("the Kubernetes registry is not built yet; only --configDir is followed");
             }
             "Kubernetes" => {
-                bail!("the Kubernetes registry is not built yet; use --registries= and --configDir=FOLDER")
+                bail!(
+                    "the Kubernetes registry is not built yet; use --registries=File and --configDir=FOLDER"
+                )
             }
             other => bail!(
-                "--registries {other}: there is no such registry; use --registries= and --configDir=FOLDER"
+                "--registries {other}: there is no such registry; use --registries=File and --configDir=FOLDER"
             ),
         }
     }

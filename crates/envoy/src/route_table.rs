@@ -57,8 +57,12 @@ pub fn route_table(
     traits: &RouteTraits,
 ) -> Encoded {
     let name = which.name();
-    let last = Chunk::new(VIRTUAL_HOSTS, &other_hosts(traits).encode_to_vec());
-    let children = Children::new(shared.clone(), summary, own.clone(), Some(last));
+    // A rule for every host leaves no others; Envoy would refuse a table in which that is said twice.
+    let every = Name::from(format!("*:{name}"));
+    let is_routed =
+        own.get(&every).map_or_else(|| shared.get(&every).is_some_and(Option::is_some), Option::is_some);
+    let last = (!is_routed).then(|| Chunk::new(VIRTUAL_HOSTS, &other_hosts(traits).encode_to_vec()));
+    let children = Children::new(shared.clone(), summary, own.clone(), last);
     Encoded::assemble(TypeUrl::Route, name.clone(), &table(&name).encode_to_vec(), children)
 }
 

@@ -26,7 +26,7 @@ impl PilotServer {
         let mut command = Command::new(Tools::of_environment().own("pilot-discovery")?);
         command
             .current_dir(scratch)
-            .args(["discovery", "--registries=", "--httpsAddr=", "--secureGRPCAddr="])
+            .args(["discovery", "--registries=File", "--httpsAddr=", "--secureGRPCAddr="])
             .arg(format!("--configDir={}", config.display()))
             .arg(format!("--grpcAddr={grpc}"))
             .arg(format!("--httpAddr={http}"))

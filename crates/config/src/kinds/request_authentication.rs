@@ -45,6 +45,11 @@ fn jwt_rule(message: api::JwtRule, path: &str, check: &mut Check<'_>) -> JwtRule
     for (i, output) in message.output_claim_to_headers.iter().enumerate() {
         claim_to_header(output, &format!("{path}.outputClaimToHeaders[{i}]"), check);
     }
+    for (i, claim) in message.space_delimited_claims.iter().enumerate() {
+        if claim.is_empty() {
+            check.reject(format!("{path}.spaceDelimitedClaims[{i}]"), "is empty: name a claim");
+        }
+    }
     let headers = message.from_headers.into_iter();
     let outputs = message.output_claim_to_headers.into_iter();
     JwtRule {

@@ -145,7 +145,7 @@ fn url(text: &str, path: &str, check: &mut Check<'_>) -> WasmUrl {
     if text.is_empty() {
         check.reject(path, "is missing");
     }
-    if text.chars().any(|c| c.is_ascii_control() || c == ' ') {
+    if text.chars().any(|c| c.is_control() || c.is_whitespace() || matches!(c, '#' | '"' | '<' | '>')) {
         check.reject(path, format!("{text:?} is not a URL"));
     }
     match scheme(text) {

@@ -62,8 +62,9 @@ fn method(
             if !matches!(http.scheme.as_str(), "" | "HTTP" | "HTTPS") {
                 check.reject("spec.probe.httpGet.scheme", "is neither HTTP nor HTTPS");
             }
+            let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
             for (i, header) in http.http_headers.iter().enumerate() {
-                if header.name.is_empty() || !header.name.bytes().all(|b| b.is_ascii_graphic() && b != b':') {
+                if header.name.is_empty() || !header.name.bytes().all(is_name) {
                     check.reject(
                         format!("spec.probe.httpGet.httpHeaders[{i}].name"),
                         format!("{:?} cannot be the name of a header", header.name),

@@ -280,7 +280,7 @@ impl ControlPlane {
             old.kill().await?;
         }
         let (program, registries) = match self.server {
-            Server::Pilot => (tools.own("pilot-discovery")?, vec!["--registries=".to_owned()]),
+            Server::Pilot => (tools.own("pilot-discovery")?, vec!["--registries=File".to_owned()]),
             Server::Istiod => {
                 let kubeconfig = self.start_stub(tools).await?;
                 (

@@ -121,7 +121,7 @@ fn start_pilot(scratch: &Path, addresses: &Addresses, tools: &Tools) -> anyhow::
     command
         .env("PILOT_ENABLE_ALPN_FILTER", "false")
         .env("PILOT_ENABLE_METADATA_EXCHANGE", "false")
-        .args(["discovery", "--registries=", "--httpsAddr=", "--secureGRPCAddr="])
+        .args(["discovery", "--registries=File", "--httpsAddr=", "--secureGRPCAddr="])
         .arg(format!("--configDir={SAMPLE}/config"))
         .arg(format!("--meshConfig={SAMPLE}/mesh.yaml"))
         .arg(format!("--grpcAddr={}", addresses.grpc))

@@ -150,6 +150,9 @@ pub(crate) fn endpoint(
         if !socket.starts_with('/') && !socket.starts_with('@') {
             check.reject(format!("{path}.address"), format!("{socket:?} is not an absolute path"));
         }
+        if socket.ends_with('/') {
+            check.reject(format!("{path}.address"), format!("{socket:?} is a folder and no socket file"));
+        }
         if !endpoint.ports.is_empty() {
             check.reject(format!("{path}.ports"), "a socket file has no ports");
         }
