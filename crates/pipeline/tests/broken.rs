@@ -40,7 +40,7 @@ const MISTAKES: [(&str, &str, &str, &str); 20] = [
         "networking.istio.io/v1",
         "VirtualService",
         "hosts: [good-1.com], http: [{match: [{uri: {regex: '['}}], route: [{destination: {host: good-1.com}}]}]",
-        "regex",
+        "uri",
     ),
     ("networking.istio.io/v1", "VirtualService", "hosts: [good-1.com], http: [{}]", "spec.http[0]"),
     (

@@ -91,7 +91,7 @@ fn gateways() -> impl Strategy<Value = String> {
         "VirtualService",
         &[
             "hosts: [e1.com], gateways: [one], http: [{route: [{destination: {host: e1.com}}]}]",
-            "hosts: ['*'], gateways: [a/one, b/two, mesh], http: [{match: [{uri: {prefix: /x}}], route: [{destination: {host: s1}}]}]",
+            "hosts: [x.com], gateways: [a/one, b/two, mesh], http: [{match: [{uri: {prefix: /x}}], route: [{destination: {host: s1}}]}]",
             "hosts: [d2.com], gateways: [two], tls: [{match: [{sniHosts: [d2.com]}], route: [{destination: {host: d2.com}}]}]",
             "hosts: ['*'], gateways: [one, two], tcp: [{match: [{port: 9000}], route: [{destination: {host: e1.com}}]}]",
         ],
