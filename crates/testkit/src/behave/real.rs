@@ -152,7 +152,7 @@ fn marker(step: usize, client: ClientKind) -> String {
     let entry = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": meta,
         "spec": {
-            "hosts": [MARKER], "resolution": "STATIC",
+            "hosts": [MARKER], "resolution": "STATIC", "exportTo": ["*"],
             "ports": [{"number": marker_port(step), "name": "http", "protocol": "HTTP"}],
             "endpoints": [{"address": "127.0.1.250"}],
         },
@@ -162,6 +162,7 @@ fn marker(step: usize, client: ClientKind) -> String {
         "spec": {
             "hosts": [MARKER],
             "gateways": ["mesh", "behave/behave-marker"],
+            "exportTo": ["*"],
             "http": [{"directResponse": {"status": 200, "body": {"string": step.to_string()}}}],
         },
     });
