@@ -72,12 +72,17 @@ soak: $(NEXTEST) $(ENVOY) bins ## long: 100,000 seeds, 10,000 property cases, ev
 	PROPTEST_CASES=10000 $(NEXTEST) nextest run --locked -p pilot-pipeline -p pilot-incr
 	for _ in 1 2 3 4 5 6 7 8 9 10; do target/debug/behave envoy; done
 
-# --- compare it: both need a real istiod, which the judge builds (about 12 minutes, once)
+# --- compare it: parity and bench need a real istiod, which the judge builds (about 12 minutes, once)
 
 .PHONY: parity
 parity: build corpora ## equal resources, ours and a real istiod's, on every open corpus (JUDGE=folder of the judge; ONLY=text; STEPS=cycle:20)
 	@test -n "$(JUDGE)" || { echo "say where the judge is: make parity JUDGE=folder"; exit 2; }
 	tests/parity/run.sh $(JUDGE) $(CURDIR)/target/release/pilot-discovery "$(PILOT_ISTIO_MODULE)" $(ONLY)
+
+.PHONY: accept
+accept: build corpora $(ENVOY) ## a stock Envoy refuses nothing of what we send, on the same corpora (JUDGE=folder of the judge; ONLY=text)
+	@test -n "$(JUDGE)" || { echo "say where the judge is: make accept JUDGE=folder"; exit 2; }
+	ACCEPT=$(ENVOY) tests/parity/run.sh $(JUDGE) $(CURDIR)/target/release/pilot-discovery "$(PILOT_ISTIO_MODULE)" $(ONLY)
 
 .PHONY: bench
 bench: build ## processor time, memory and delays, beside istiod and the floor (XDSLOAD=folder of the load tool)

@@ -29,6 +29,7 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto",
     "envoy/extensions/common/dynamic_forward_proxy/v3/dns_cache.proto",
     "envoy/extensions/filters/http/cors/v3/cors.proto",
+    "envoy/extensions/filters/http/dynamic_forward_proxy/v3/dynamic_forward_proxy.proto",
     "envoy/extensions/filters/http/ext_authz/v3/ext_authz.proto",
     "envoy/extensions/filters/http/fault/v3/fault.proto",
     "envoy/extensions/filters/http/grpc_stats/v3/config.proto",
@@ -49,10 +50,13 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/filters/network/mongo_proxy/v3/mongo_proxy.proto",
     "envoy/extensions/filters/network/rbac/v3/rbac.proto",
     "envoy/extensions/filters/network/redis_proxy/v3/redis_proxy.proto",
+    "envoy/extensions/filters/network/sni_dynamic_forward_proxy/v3/sni_dynamic_forward_proxy.proto",
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
     "envoy/extensions/path/match/uri_template/v3/uri_template_match.proto",
     "envoy/extensions/filters/network/wasm/v3/wasm.proto",
     "envoy/extensions/formatter/req_without_query/v3/req_without_query.proto",
+    "envoy/extensions/http/stateful_session/cookie/v3/cookie.proto",
+    "envoy/extensions/http/stateful_session/header/v3/header.proto",
     "envoy/extensions/network/dns_resolver/cares/v3/cares_dns_resolver.proto",
     "envoy/extensions/request_id/uuid/v3/uuid.proto",
     "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
@@ -61,6 +65,7 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/tracers/opentelemetry/resource_detectors/v3/environment_resource_detector.proto",
     "envoy/extensions/tracers/opentelemetry/samplers/v3/dynatrace_sampler.proto",
     "envoy/extensions/transport_sockets/proxy_protocol/v3/upstream_proxy_protocol.proto",
+    "envoy/extensions/transport_sockets/quic/v3/quic_transport.proto",
     "envoy/extensions/transport_sockets/raw_buffer/v3/raw_buffer.proto",
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
@@ -145,7 +150,9 @@ impl FileResolver for Corrected {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
         let known = [
             "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto",
+            "envoy/extensions/filters/http/dynamic_forward_proxy/v3/dynamic_forward_proxy.proto",
             "envoy/extensions/filters/network/redis_proxy/v3/redis_proxy.proto",
+            "envoy/extensions/filters/network/sni_dynamic_forward_proxy/v3/sni_dynamic_forward_proxy.proto",
         ];
         if !known.contains(&name) {
             return Err(protox::Error::file_not_found(name));

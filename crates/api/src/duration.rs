@@ -91,16 +91,14 @@ impl<'de> Deserialize<'de> for Duration {
 
 impl Serialize for Duration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Text(*self))
+        serializer.collect_str(self)
     }
 }
 
 /// The form that protobuf's JSON prescribes.
-struct Text(Duration);
-
-impl fmt::Display for Text {
+impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Duration { seconds, nanos } = self.0;
+        let Self { seconds, nanos } = *self;
         let sign = if seconds < 0 || nanos < 0 { "-" } else { "" };
         write!(f, "{sign}{}", seconds.unsigned_abs())?;
         if nanos != 0 {

@@ -22,6 +22,25 @@ impl Hash64 {
         }
         text
     }
+
+    /// What [`to_text`](Self::to_text) made a text of.
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        let text: [u8; 11] = text.try_into().ok()?;
+        let mut value = 0_u64;
+        for (i, c) in text.into_iter().enumerate() {
+            let six = match c {
+                b'A'..=b'Z' => c - b'A',
+                b'a'..=b'z' => c - b'a' + 26,
+                b'0'..=b'9' => c - b'0' + 52,
+                b'-' => 62,
+                b'_' => 63,
+                _ => return None,
+            };
+            let shift = 58_i32 - 6 * i32::try_from(i).unwrap_or(0);
+            value |= if shift >= 0 { u64::from(six) << shift } else { u64::from(six) >> -shift };
+        }
+        Some(Self(value)).filter(|hash| hash.to_text() == text)
+    }
 }
 
 impl fmt::Display for Hash64 {
@@ -71,6 +90,13 @@ mod tests {
     fn text_is_injective_on_single_bits() {
         let all: std::collections::BTreeSet<_> = (0..64).map(|b| Hash64(1 << b).to_text()).collect();
         assert_eq!(all.len(), 64);
+        for hash in (0..64).map(|bit| Hash64(1 << bit)).chain([Hash64(0), Hash64(u64::MAX), Hash64::of(b"x")])
+        {
+            assert_eq!(Hash64::from_text(&hash.to_text()), Some(hash));
+        }
+        assert_eq!(Hash64::from_text(b"AAAAAAAAAA"), None);
+        assert_eq!(Hash64::from_text(b"AAAAAAAAAA_"), None, "bits that nobody wrote");
+        assert_eq!(Hash64::from_text(b"AAAAA AAAAA"), None);
         assert_eq!(Hash64(u64::MAX).to_string(), "__________8");
     }
 }

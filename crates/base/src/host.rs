@@ -11,6 +11,11 @@ impl Host {
         Self(Name::new(text))
     }
 
+    /// As it is compared: case does not count in names of hosts.
+    pub fn lowercase(&self) -> Self {
+        Self(Name::from(self.0.to_ascii_lowercase()))
+    }
+
     pub fn name(&self) -> &Name {
         &self.0
     }

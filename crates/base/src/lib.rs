@@ -2,10 +2,12 @@
 //!
 //! * [`Name`], [`Labels`], [`Host`]: cheap, shared, comparable strings.
 //! * [`SharedMap`]: an ordered map whose copies share what they have in common; groups and manifests are made of it.
+//! * [`Cidr`]: a range of addresses.
 //! * [`Hash64`]: content hashes that are equal in every process.
 //! * [`Issue`]: what is wrong with which object, as data.
 //! * [`Clock`]: where time comes from, so that simulation can hold it.
 
+mod cidr;
 mod clock;
 mod hash;
 mod host;
@@ -15,6 +17,7 @@ mod name;
 mod shared_map;
 mod text;
 
+pub use cidr::Cidr;
 pub use clock::{Clock, Millis};
 pub use hash::{Hash64, Hasher64, combine_unordered};
 pub use host::Host;

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
+use pilot_api::parse_duration;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
@@ -164,6 +165,15 @@ impl<'a, 'p, 'de> Deserializer<'de> for At<'a, 'p> {
         }
     }
 
+    /// Durations of Envoy's messages come here too, and users write them in more forms than protobuf's own.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let Value::Text(text) = &self.node.value else { return self.deserialize_any(visitor) };
+        match parse_duration(text) {
+            Some(duration) => visitor.visit_string(duration.to_string()),
+            None => self.deserialize_any(visitor),
+        }
+    }
+
     /// Enums are read from their names.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
@@ -193,7 +203,7 @@ impl<'a, 'p, 'de> Deserializer<'de> for At<'a, 'p> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string
         bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier
     }
 }
@@ -254,8 +264,9 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
 #[cfg(test)]
 mod tests {
     use pilot_api::networking::VirtualService;
+    use pilot_envoy_api::reflect::{Json, Unknown};
 
-    use super::{FieldError, read};
+    use super::{FieldError, read, read_with};
     use crate::yaml::parse;
 
     fn vs(text: &str) -> Result<(VirtualService, Vec<String>), FieldError> {
@@ -272,6 +283,17 @@ mod tests {
         assert_eq!(vs.http[0].timeout.unwrap().seconds, 90);
         assert_eq!(vs.http[0].route[0].weight, 5);
         assert!(unknown.is_empty());
+    }
+
+    #[test]
+    fn durations_of_envoy_are_written_like_those_of_istio() {
+        let cluster = |text: &str| {
+            let json = Json { message: "envoy.config.cluster.v3.Cluster", unknown: Unknown::Refuse };
+            read_with(&parse(text).unwrap()[0], "value", json).map(|typed| typed.value.encode())
+        };
+        assert_eq!(cluster("connect_timeout: 250ms"), cluster("connect_timeout: 0.25s"));
+        assert_eq!(cluster("connect_timeout: 1m30s"), cluster("connect_timeout: 90s"));
+        assert_eq!(cluster("connect_timeout: soon").unwrap_err().path, "value.connect_timeout");
     }
 
     #[test]

@@ -12,11 +12,14 @@ mod de;
 mod kinds;
 mod kube;
 mod mesh;
+mod networks;
 mod object;
 mod value;
 mod yaml;
 
+pub use check::jwks::usable_keys;
 pub use mesh::{read_mesh_config, read_proxy_config};
+pub use networks::read_mesh_networks;
 use object::yaml_issue;
 pub use object::{Reading, read};
 pub use value::read_value;

@@ -35,6 +35,7 @@ pub fn read_mesh_config(text: &str, file: &str) -> Result<(MeshConfig, Vec<Issue
     for unknown in typed.unknown {
         check.warn(unknown.path, "is not a field of the mesh configuration and has no effect");
     }
+    tell_what_has_no_effect(node, &mut check);
     let mesh = mesh_config(typed.value, node, &mut check);
     if check.is_rejected() { Err(check.into_issues()) } else { Ok((mesh, check.into_issues())) }
 }
@@ -105,6 +106,7 @@ fn mesh_config(message: api::MeshConfig, node: &Node<'_>, check: &mut Check<'_>)
             .span("dnsRefreshRate", message.dns_refresh_rate)
             .unwrap_or(default.dns_refresh_rate),
         hbone_idle_timeout: check.span("hboneIdleTimeout", message.hbone_idle_timeout),
+        discovery_host: discovery_host(message.default_config.as_ref()).unwrap_or(default.discovery_host),
         default_traffic_policy: message
             .default_traffic_policy
             .map(|policy| default_traffic_policy(policy, check))
@@ -118,6 +120,15 @@ fn mesh_config(message: api::MeshConfig, node: &Node<'_>, check: &mut Check<'_>)
             .default_config
             .map(|config| proxy::proxy_config(config, "defaultConfig", check))
             .unwrap_or_default(),
+    }
+}
+
+/// Settings that are read and checked, but that nothing is made of so far. Whoever writes one must not believe it counts.
+const NOT_YET: [&str; 1] = ["hboneIdleTimeout"];
+
+fn tell_what_has_no_effect(node: &Node<'_>, check: &mut Check<'_>) {
+    for field in NOT_YET.into_iter().filter(|field| said(node, field)) {
+        check.warn(field, "is not supported yet and has no effect");
     }
 }
 
@@ -227,6 +238,11 @@ fn aliases(texts: Vec<String>, check: &mut Check<'_>) -> Vec<Name> {
     out.sort();
     out.dedup();
     out
+}
+
+fn discovery_host(message: Option<&api::ProxyConfig>) -> Option<Name> {
+    let (host, _port) = message?.discovery_address.rsplit_once(':')?;
+    Some(Name::new(host))
 }
 
 fn default_traffic_policy(
@@ -406,5 +422,14 @@ mod tests {
         assert!(config.headers.no_attempt_count);
         assert_eq!(config.tracing.sampling, Some(pilot_model::Number(12.5)));
         assert!(read_proxy_config("{\"concurrency\": \"many\"}").is_err());
+    }
+
+    #[test]
+    fn settings_without_effect_are_told() {
+        let text = "discoverySelectors: [{matchLabels: {mesh: yes-please}}]\nhboneIdleTimeout: 5s\n";
+        let (_, issues) = read_mesh_config(text, "mesh.yaml").unwrap();
+        let told: Vec<&str> = issues.iter().map(|issue| issue.path.as_str()).collect();
+        assert_eq!(told, ["hboneIdleTimeout"]);
+        assert!(read_mesh_config("rootNamespace: x\n", "mesh.yaml").unwrap().1.is_empty());
     }
 }

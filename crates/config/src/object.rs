@@ -252,8 +252,14 @@ fn decode(
         Kind::VirtualService => {
             one(spec(meta, node, check, kinds::virtual_service::decode).map(Object::VirtualService))
         }
-        Kind::DestinationRule => one(spec(meta, node, check, kinds::destination_rule::decode)
-            .map(|rule| Object::DestinationRule(Box::new(rule)))),
+        Kind::DestinationRule => {
+            let mut rule = spec(meta, node, check, kinds::destination_rule::decode);
+            if let Some(rule) = &mut rule {
+                rule.spec.health_check =
+                    kinds::destination_rule::health_check::health_check(&rule.annotations, check);
+            }
+            one(rule.map(|rule| Object::DestinationRule(Box::new(rule))))
+        }
         Kind::ServiceEntry => {
             let mut entry = spec(meta, node, check, kinds::service_entry::decode);
             if let (Some(entry), Some(status)) = (&mut entry, node.get("status")) {

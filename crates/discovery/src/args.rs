@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand};
 use pilot_base::{Name, parse_bool, parse_span};
 use pilot_cli::{Env, LogArgs};
 use pilot_model::MeshOptions;
-use pilot_server::GrpcOptions;
+use pilot_server::{GrpcOptions, KeyOptions};
 
-use crate::features::features;
+use crate::features::{features, key_options};
 
 /// Pilot's server: reads services and rules, and tells proxies over xDS what to do.
 #[derive(Parser)]
@@ -47,7 +47,7 @@ pub(crate) struct DiscoveryArgs {
     /// File with the settings of the mesh; followed as it changes
     #[arg(long = "meshConfig", value_name = "FILE", default_value = "./etc/istio/config/mesh")]
     pub(crate) mesh_config: PathBuf,
-    /// File with the networks of the mesh (not read yet)
+    /// File with the networks of the mesh
     #[arg(long = "networksConfig", value_name = "FILE", default_value = "./etc/istio/config/meshNetworks")]
     pub(crate) networks_config: PathBuf,
     /// Kubernetes credentials (not used yet)
@@ -103,6 +103,7 @@ pub(crate) struct DiscoveryArgs {
 pub(crate) struct Settings {
     pub(crate) mesh: MeshOptions,
     pub(crate) grpc: GrpcOptions,
+    pub(crate) keys: KeyOptions,
     pub(crate) addresses: Addresses,
     pub(crate) shutdown: Duration,
 }
@@ -130,10 +131,10 @@ impl DiscoveryArgs {
             registries: _,
             config_dir: _,
             mesh_config: _,
+            networks_config: _,
             // What they are for is not built yet; the help says so.
             https_addr: _,
             secure_grpc_addr: _,
-            networks_config: _,
             kubeconfig: _,
             namespace: _,
             profile: _,
@@ -158,6 +159,7 @@ impl DiscoveryArgs {
                 max_streams: env.number("ISTIO_GPRC_MAXSTREAMS").unwrap_or(default.max_streams),
                 max_request: env.number("ISTIO_GPRC_MAXRECVMSGSIZE").unwrap_or(default.max_request),
             },
+            keys: key_options(env),
             addresses: Addresses { http: http_addr, grpc: grpc_addr, monitoring: monitoring_addr },
             shutdown: shutdown_duration,
         }

@@ -1,8 +1,13 @@
 //! Istio's environment variables that shape what proxies are sent.
 
-use pilot_base::Name;
+use std::time::Duration;
+
+use pilot_base::{Cidr, Name};
 use pilot_cli::Env;
-use pilot_model::{Features, JwksFetch};
+use pilot_model::{Compliance, Features, JwksFetch};
+use pilot_server::KeyOptions;
+
+const KEY_REFRESH: Duration = Duration::from_secs(20 * 60);
 
 pub(crate) fn features(env: &Env) -> Features {
     let default = Features::default();
@@ -74,9 +79,46 @@ pub(crate) fn features(env: &Env) -> Features {
             "ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS",
             default.ipv4_outbound_for_ipv6,
         ),
+        quic_listeners: flag("PILOT_ENABLE_QUIC_LISTENERS", default.quic_listeners),
+        ingress_tls: flag("ENABLE_TLS_ON_SIDECAR_INGRESS", default.ingress_tls),
+        compliance: compliance(env),
+        dynamic_dns_max_hosts: env
+            .number("PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS")
+            .unwrap_or(default.dynamic_dns_max_hosts),
         transport_connect_timeout: env
             .span("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT")
             .unwrap_or(default.transport_connect_timeout),
+    }
+}
+
+fn compliance(env: &Env) -> Option<Compliance> {
+    let text = env.get("COMPLIANCE_POLICY")?;
+    let policy = Compliance::parse(text);
+    if policy.is_none() {
+        tracing::warn!("COMPLIANCE_POLICY {text} has no effect; use fips-140-2, fips-140-3 or pqc");
+    }
+    policy
+}
+
+/// How the keys of token issuers are fetched.
+pub(crate) fn key_options(env: &Env) -> KeyOptions {
+    let blocked = env.get("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
+    let block = |text: &str| {
+        let block = Cidr::parse(text);
+        if block.is_none() {
+            tracing::warn!("BLOCKED_CIDRS_IN_JWKS_URIS: {text} is not a block such as 10.0.0.0/8");
+        }
+        block
+    };
+    KeyOptions {
+        refresh: env.span("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL").unwrap_or(KEY_REFRESH),
+        trust_anybody: env.flag("JWKS_RESOLVER_INSECURE_SKIP_VERIFY").unwrap_or(false),
+        blocked: blocked
+            .split(',')
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+            .filter_map(block)
+            .collect(),
     }
 }
 

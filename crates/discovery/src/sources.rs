@@ -17,6 +17,9 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dy
     let mesh = MeshFile::open(&args.mesh_config)
         .with_context(|| format!("cannot follow --meshConfig {}", args.mesh_config.display()))?;
     sources.push(Box::new(mesh));
+    let networks = MeshFile::open_networks(&args.networks_config)
+        .with_context(|| format!("cannot follow --networksConfig {}", args.networks_config.display()))?;
+    sources.push(Box::new(networks));
     if let Some(folder) = &args.config_dir {
         let options = ReadOptions {
             domain: Name::new(&args.domain),

@@ -1,6 +1,7 @@
 //! Clusters: where traffic can go.
 
 mod fixed;
+mod health_check;
 mod inbound;
 mod lookup;
 mod policy;
@@ -25,12 +26,13 @@ use pilot_xds::{Encoded, EncodedList, TypeUrl};
 use prost::Message as _;
 
 use crate::convert::{ads_source, stat_prefix};
-use crate::endpoint_group::HostEndpoints;
+use crate::endpoint_group::{HostEndpoints, Reached};
 use crate::metadata::IstioMetadata;
 use crate::network_filter::metadata_exchange_upstream;
 use crate::settings::{ClusterTraits, Settings};
 use crate::stat_name::StatName;
 
+pub(crate) use lookup::lookup_family;
 pub(crate) use policy::{apply_connection_pool, apply_consistent_hash};
 
 /// The key under which a cluster's HTTP options stand.
@@ -78,16 +80,14 @@ pub fn outbound_clusters(
     let mut out = EncodedList::new();
     for (service, port) in host.plan.ports().into_iter().filter(|(_, port)| port.protocol != Protocol::Udp) {
         // Another name of a host has no clusters of its own.
-        if service.external_name.is_some() {
+        if service.is_alias() {
             continue;
         }
-        let maker = Maker { host, service, port, traits, settings };
-        out.extend(maker.cluster(None).map(encode));
-        if maker.is_dynamic() {
-            continue;
+        let maker = Maker { host, service, port, traits, settings, reached: Reached::Plainly };
+        out.extend(maker.clusters());
+        if Reached::by_name(service, &traits.endpoint) && !maker.is_dynamic() {
+            out.extend(Maker { reached: Reached::ByName, ..maker }.clusters());
         }
-        let subsets = host.plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets);
-        out.extend(subsets.filter_map(|subset| maker.cluster(Some(subset))).map(encode));
     }
     out
 }
@@ -104,32 +104,34 @@ struct Maker<'a> {
     port: &'a ServicePort,
     traits: &'a ClusterTraits,
     settings: Settings<'a>,
+    reached: Reached,
 }
 
 impl Maker<'_> {
+    fn clusters(&self) -> EncodedList {
+        let mut out: EncodedList = self.cluster(None).map(encode).into_iter().collect();
+        if !self.is_dynamic() {
+            let subsets = self.host.plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets);
+            out.extend(subsets.filter_map(|subset| self.cluster(Some(subset))).map(encode));
+        }
+        out
+    }
+
     fn cluster(&self, subset: Option<&Subset>) -> Option<Draft> {
         let subset_name = subset.map(|s| s.name.clone()).unwrap_or_default();
         let rule = self.host.plan.traffic.as_ref().map(|traffic| &traffic.rule);
         let policy = for_cluster(rule, &subset_name, self.port.number, self.settings.mesh);
         let policy = policy.as_deref();
-        let name = ClusterName::outbound(self.port.number, &subset_name, &self.service.host);
+        let name = self.reached.cluster(self.port.number, &subset_name, &self.service.host);
         let mut draft =
             if self.is_dynamic() { self.dynamic(&name)? } else { self.start(&name, subset, policy)? };
         draft.set_protocol(self.port.protocol, self.traits.kind, self.traits.http1());
         policy::apply(&mut draft, policy, (self.service, self.port), self.settings);
-        let sni = ClusterName::sni(self.port.number, &subset_name, &self.service.host);
-        let upstream = tls::Upstream {
-            service: self.service,
-            // A name that is found out as it is called has no identity to be known by.
-            accounts: if draft.is_dynamic { &[] } else { self.host.accounts },
-            sni: &sni,
-            traits: self.traits,
-            mutual: self.can_be_mutual(subset),
-            is_selective: rule.is_some_and(|rule| rule.workload_selector.is_some()),
-        };
-        tls::apply(&mut draft, policy.and_then(|policy| policy.tls.as_ref()), &upstream, self.settings);
-        if let Some(version) = policy.and_then(|policy| policy.proxy_protocol) {
-            tls::wrap_in_proxy_protocol(&mut draft.cluster, version);
+        let check = rule.and_then(|rule| rule.health_check.as_ref());
+        health_check::apply(&mut draft, check, self.service, self.port);
+        // What is passed on is encrypted already.
+        if self.reached == Reached::Plainly {
+            self.encrypt(&mut draft, subset, policy);
         }
         if draft.cluster.cluster_discovery_type == Some(discovery_type(api::cluster::DiscoveryType::Eds)) {
             draft.cluster.eds_cluster_config = Some(api::cluster::EdsClusterConfig {
@@ -142,6 +144,28 @@ impl Maker<'_> {
         }
         draft.cluster.metadata = self.metadata(subset, policy);
         Some(draft)
+    }
+
+    fn encrypt(&self, draft: &mut Draft, subset: Option<&Subset>, policy: Option<&TrafficPolicy>) {
+        let subset_name = subset.map(|s| s.name.as_str()).unwrap_or_default();
+        let rule = self.host.plan.traffic.as_ref().map(|traffic| &traffic.rule);
+        let sni = ClusterName::sni(self.port.number, subset_name, &self.service.host);
+        let upstream = tls::Upstream {
+            external: self.service.mesh_external,
+            registry: self.service.registry,
+            // A name that is found out as it is called has no identity to be known by.
+            accounts: if draft.is_dynamic { &[] } else { self.host.accounts },
+            sni: &sni,
+            kind: self.traits.kind,
+            certs: &self.traits.certs,
+            credentials: self.traits.credentials,
+            mutual: self.can_be_mutual(subset),
+            is_selective: rule.is_some_and(|rule| rule.workload_selector.is_some()),
+        };
+        tls::apply(draft, policy.and_then(|policy| policy.tls.as_ref()), &upstream, self.settings);
+        if let Some(version) = policy.and_then(|policy| policy.proxy_protocol) {
+            tls::wrap_in_proxy_protocol(&mut draft.cluster, version);
+        }
     }
 
     /// The cluster before any policy, or nothing if there is nothing it could connect to.
@@ -178,7 +202,7 @@ impl Maker<'_> {
         if let Some(name) = stats.by(&self.settings.mesh.outbound_cluster_stat_name) {
             draft.cluster.alt_stat_name = stat_prefix(&name);
         }
-        if policy::is_persistent(self.service, self.settings) {
+        if self.reached == Reached::Plainly && policy::is_persistent(self.service, self.settings) {
             use core::HealthStatus as Status;
             let statuses = [Status::Healthy, Status::Draining, Status::Unknown, Status::Degraded];
             let common = draft.cluster.common_lb_config.get_or_insert_default();
@@ -350,7 +374,13 @@ impl Draft {
     }
 
     pub(crate) fn finish(mut self) -> api::Cluster {
-        if let Some(mut http) = self.http {
+        if let Some(mut http) = self.http.take() {
+            // istiod sends HTTP/2 to a dynamic host without TLS as Envoy refuses it.
+            let checks = http.upstream_http_protocol_options.as_ref();
+            if self.is_dynamic && !checks.is_some_and(|checks| checks.auto_sni && checks.auto_san_validation)
+            {
+                self.allow_unchecked_hosts();
+            }
             // Envoy insists on one of them.
             if http.upstream_protocol_options.is_none() {
                 http.upstream_protocol_options = Some(explicit_http1(core::Http1ProtocolOptions::default()));

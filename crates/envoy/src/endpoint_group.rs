@@ -1,15 +1,20 @@
 //! The endpoints of a cluster.
 
 mod locality;
+mod network;
 mod priority;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pilot_base::Name;
+use pilot_base::{Host, Name};
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::endpoint::v3 as api;
-use pilot_mesh::{ClusterName, HostPlan, LbSetting, Place, declared_tls, effective_locality, for_subset};
+use pilot_mesh::{
+    ClusterName, HostPlan, LbSetting, NetworkGateways, Place, declared_tls, effective_locality, for_subset,
+    is_cluster_local,
+};
 use pilot_model::{
     Address, Endpoint, Health, Locality, OutlierDetection, Protocol, ProxyType, Registry, Resolution,
     Service, Subset, TlsMode, TlsSupport, TrafficDistribution, TrafficPolicy,
@@ -21,6 +26,9 @@ use crate::convert::endpoint_address;
 use crate::metadata::{fields_of, metadata, text};
 use crate::settings::{EndpointTraits, Settings};
 
+/// Where an endpoint says how it is to be called.
+const SOCKET_MATCH: &str = "envoy.transport_socket_match";
+
 /// What is known about the endpoints of a host.
 #[derive(Clone, Copy)]
 pub struct HostEndpoints<'a> {
@@ -29,6 +37,8 @@ pub struct HostEndpoints<'a> {
     pub place: Option<&'a Place>,
     /// Do the policies for an endpoint let mutual TLS in?
     pub takes_mtls: &'a dyn Fn(&Endpoint) -> bool,
+    /// How other networks are reached, if not directly.
+    pub gateways: Option<&'a NetworkGateways>,
 }
 
 /// The endpoints for every cluster of a host.
@@ -39,23 +49,44 @@ pub fn assignments(
     settings: Settings<'_>,
 ) -> EncodedList {
     let mut out = EncodedList::new();
-    let told = plan.ports().into_iter().filter(|(service, _)| is_told(service, traits.kind, settings));
+    let told = plan.ports().into_iter().filter(|(service, _)| is_told(service, traits.kind));
     for (service, port) in told.filter(|(_, port)| port.protocol != Protocol::Udp) {
         let subsets = plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets).map(Some);
+        let of_port = || endpoints.all.iter().copied().filter(|e| e.port_name == port.name && !is_name(e));
         for subset in std::iter::once(None).chain(subsets) {
-            let takes_mtls = endpoints.takes_mtls;
-            let maker = GroupMaker { plan, service, port: port.number, subset, takes_mtls, settings };
-            let of_port = endpoints.all.iter().copied().filter(|e| e.port_name == port.name && !is_name(e));
-            out.push(Arc::new(maker.assignment(of_port, endpoints.place)));
+            let HostEndpoints { takes_mtls, gateways, .. } = endpoints;
+            let reached = Reached::Plainly;
+            let maker = GroupMaker {
+                plan,
+                service,
+                port: port.number,
+                subset,
+                takes_mtls,
+                gateways,
+                traits,
+                settings,
+                reached,
+            };
+            out.push(Arc::new(maker.assignment(of_port(), endpoints.place)));
+            if Reached::by_name(service, traits) {
+                let maker = GroupMaker { reached: Reached::ByName, ..maker };
+                out.push(Arc::new(maker.assignment(of_port(), endpoints.place)));
+            }
         }
     }
     out
 }
 
+fn takes_tls(endpoint: &api::LbEndpoint) -> bool {
+    endpoint.metadata.as_ref().is_some_and(|told| told.filter_metadata.contains_key(SOCKET_MATCH))
+}
+
 /// Is a proxy told the endpoints of a service, instead of finding them itself?
-pub(crate) fn is_told(service: &Service, kind: ProxyType, settings: Settings<'_>) -> bool {
-    let headless = service.registry == Registry::Kubernetes && settings.options.features.eds_for_headless;
+pub(crate) fn is_told(service: &Service, kind: ProxyType) -> bool {
+    // Libraries without a proxy ask for them too.
+    let headless = service.registry == Registry::Kubernetes;
     match service.resolution {
+        _ if service.is_alias() => false,
         Resolution::Static => true,
         // A gateway has no original destination to go to.
         Resolution::Passthrough => kind == ProxyType::Router || headless,
@@ -67,7 +98,30 @@ pub(crate) fn is_told(service: &Service, kind: ProxyType, settings: Settings<'_>
 
 /// Names are for clusters that look them up. An endpoint without any address stands behind a gateway of its network.
 fn is_name(endpoint: &Endpoint) -> bool {
-    matches!(&endpoint.address, Address::Host(_))
+    matches!(&endpoint.address, Address::Host(name) if !name.is_empty())
+}
+
+/// How connections find a cluster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reached {
+    Plainly,
+    /// Encrypted, by a server name that spells the cluster out. What is inside cannot be seen, so only endpoints that take
+    /// mutual TLS may be reached.
+    ByName,
+}
+
+impl Reached {
+    /// Has a service clusters of both kinds?
+    pub(crate) fn by_name(service: &Service, traits: &EndpointTraits) -> bool {
+        traits.passes_tls && !service.mesh_external
+    }
+
+    pub(crate) fn cluster(self, port: u16, subset: &str, host: &Host) -> Name {
+        match self {
+            Self::Plainly => ClusterName::outbound(port, subset, host),
+            Self::ByName => ClusterName::sni(port, subset, host),
+        }
+    }
 }
 
 /// Makes the endpoints of one cluster.
@@ -77,14 +131,17 @@ pub(crate) struct GroupMaker<'a> {
     pub(crate) port: u16,
     pub(crate) subset: Option<&'a Subset>,
     pub(crate) takes_mtls: &'a dyn Fn(&Endpoint) -> bool,
+    pub(crate) gateways: Option<&'a NetworkGateways>,
+    pub(crate) traits: &'a EndpointTraits,
     pub(crate) settings: Settings<'a>,
+    pub(crate) reached: Reached,
 }
 
 /// Endpoints in one place.
 #[derive(Clone)]
 pub(crate) struct Group<'a> {
     pub(crate) message: api::LocalityLbEndpoints,
-    members: Vec<&'a Endpoint>,
+    members: Vec<Cow<'a, Endpoint>>,
 }
 
 impl GroupMaker<'_> {
@@ -94,7 +151,7 @@ impl GroupMaker<'_> {
         place: Option<&Place>,
     ) -> Encoded {
         let subset = self.subset.map(|s| s.name.as_str()).unwrap_or_default();
-        let name = ClusterName::outbound(self.port, subset, &self.service.host);
+        let name = self.reached.cluster(self.port, subset, &self.service.host);
         let rule = self.plan.traffic.as_ref().map(|traffic| &traffic.rule);
         let policy = rule.and_then(|rule| for_subset(rule, subset, self.port));
         let policy = policy.as_deref();
@@ -120,19 +177,37 @@ impl GroupMaker<'_> {
         policy: Option<&TrafficPolicy>,
     ) -> Vec<Group<'e>> {
         let mut by_locality: BTreeMap<Name, Group<'e>> = BTreeMap::new();
-        for endpoint in endpoints {
+        let (mesh, options) = (self.settings.mesh, self.settings.options);
+        let only_here = is_cluster_local(&self.service.host, mesh, &options.domain);
+        let view = &self.traits.view;
+        let reaches = |endpoint: &&Endpoint| {
+            let seen = view.is_empty() || endpoint.network.is_empty() || view.contains(&endpoint.network);
+            seen && (!only_here || endpoint.cluster == self.traits.cluster)
+        };
+        for endpoint in endpoints.filter(reaches) {
             let wanted = self.subset.is_none_or(|subset| endpoint.is_selected_by(&subset.labels));
             if !wanted || !self.is_sent(endpoint, policy) {
                 continue;
             }
             let label = Name::from(endpoint.locality.to_string());
             let group = by_locality.entry(label).or_insert_with(|| Group::at(&endpoint.locality));
+            let member = self.endpoint(endpoint);
+            if self.reached == Reached::ByName && !takes_tls(&member) {
+                continue;
+            }
             let weight = group.message.load_balancing_weight.unwrap_or(0).saturating_add(endpoint.weight);
             group.message.load_balancing_weight = Some(weight);
-            group.message.lb_endpoints.push(self.endpoint(endpoint));
-            group.members.push(endpoint);
+            group.message.lb_endpoints.push(member);
+            group.members.push(Cow::Borrowed(endpoint));
         }
-        by_locality.into_values().collect()
+        let groups = by_locality.into_values().collect();
+        match (self.gateways, &self.traits.network) {
+            (Some(gateways), Some((network, ip_mode))) => {
+                let client = network::Client { network, ip_mode: *ip_mode };
+                network::over_gateways(groups, gateways, &client, self.settings)
+            }
+            _ => groups,
+        }
     }
 
     fn is_sent(&self, endpoint: &Endpoint, policy: Option<&TrafficPolicy>) -> bool {
@@ -144,10 +219,12 @@ impl GroupMaker<'_> {
         let panics = outlier.is_some_and(|outlier| outlier.min_health_percent > 0);
         let unhealthy =
             self.service.publish_not_ready || forced || (features.send_unhealthy_endpoints && !panics);
-        let has_address = !matches!(&endpoint.address, Address::Host(name) if name.is_empty());
+        // Who has none is reached over a gateway.
+        let has_address =
+            self.gateways.is_some() || !matches!(&endpoint.address, Address::Host(name) if name.is_empty());
         has_address
             && match self.health(endpoint) {
-                Health::Healthy => true,
+                Health::Healthy | Health::Unknown => true,
                 Health::Unhealthy => unhealthy,
                 Health::Draining => self.is_persistent(),
                 Health::Terminating => false,
@@ -181,7 +258,8 @@ impl GroupMaker<'_> {
             ..api::Endpoint::default()
         };
         let health = match self.health(endpoint) {
-            Health::Healthy => core::HealthStatus::Unknown,
+            Health::Unknown => core::HealthStatus::Unknown,
+            Health::Healthy => core::HealthStatus::Healthy,
             Health::Unhealthy => core::HealthStatus::Unhealthy,
             Health::Draining | Health::Terminating => core::HealthStatus::Draining,
         };
@@ -203,7 +281,7 @@ impl GroupMaker<'_> {
             None => endpoint.tls == TlsSupport::Istio && (self.takes_mtls)(endpoint),
         };
         if let Some(mode) = endpoint.tls.as_str().filter(|_| mutual) {
-            let socket = metadata([("envoy.transport_socket_match", fields_of([("tlsMode", text(mode))]))]);
+            let socket = metadata([(SOCKET_MATCH, fields_of([("tlsMode", text(mode))]))]);
             out.filter_metadata.extend(socket.filter_metadata);
         }
         let features = &self.settings.options.features;
@@ -242,6 +320,14 @@ impl Group<'_> {
             ..api::LocalityLbEndpoints::default()
         };
         Self { message, members: Vec::new() }
+    }
+
+    /// All together weigh what each of them does.
+    fn weigh(&mut self) {
+        let told = &self.message.lb_endpoints;
+        let weights = told.iter().map(|endpoint| endpoint.load_balancing_weight.unwrap_or(0));
+        let sum = weights.fold(0, u32::saturating_add);
+        self.message.load_balancing_weight = (!told.is_empty()).then_some(sum);
     }
 }
 

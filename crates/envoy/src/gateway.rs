@@ -8,11 +8,12 @@
 mod auto;
 mod l4;
 mod listener;
-mod tls;
 mod virtual_host;
 
 pub use auto::{AutoChain, AutoPassthrough, auto_chains};
-pub use listener::{GatewayListener, GatewayRules, LeftOutChain, gateway_listener, gateway_places};
+pub use listener::{
+    GatewayListener, GatewayPlace, GatewayRules, LeftOutChain, gateway_listener, gateway_places,
+};
 pub use virtual_host::{
     GatewayRoutes, GatewayVirtualHost, RoutedHost, gateway_routes, gateway_table, gateway_virtual_hosts,
 };

@@ -6,6 +6,7 @@
 //! ```
 
 mod inbound;
+mod rbac;
 
 pub use inbound::grpc_inbound;
 
@@ -30,6 +31,7 @@ use prost::Message as _;
 use crate::cluster::{apply_consistent_hash, discovery_type};
 use crate::convert::{exact_matcher, socket_address, stat_prefix};
 use crate::endpoint_group::is_told;
+use crate::http_filter::stateful_session::{self, STATEFUL_SESSION};
 use crate::http_filter::{FAULT, http_filter};
 use crate::route_table::RouteTable;
 use crate::settings::Settings;
@@ -73,10 +75,10 @@ pub fn grpc_clusters(plan: &HostPlan, accounts: &[Name]) -> Vec<Arc<Encoded>> {
 }
 
 /// For clusters whose endpoints an Envoy would look for itself, which libraries cannot do: none.
-pub fn grpc_endpoints(plan: &HostPlan, settings: Settings<'_>) -> Vec<Arc<Encoded>> {
+pub fn grpc_endpoints(plan: &HostPlan) -> Vec<Arc<Encoded>> {
     let subsets = plan.traffic.iter().flat_map(|traffic| &traffic.rule.subsets).map(|subset| &subset.name);
     let subsets: Vec<Name> = std::iter::once(Name::empty()).chain(subsets.cloned()).collect();
-    let untold = |(service, _): &(&Arc<Service>, _)| !is_told(service, ProxyType::Sidecar, settings);
+    let untold = |(service, _): &(&Arc<Service>, _)| !is_told(service, ProxyType::Sidecar);
     let ports = plan.ports().into_iter().filter(untold);
     let clusters = ports.flat_map(|(service, port)| {
         subsets.iter().map(|subset| ClusterName::outbound(port.number, subset, &service.host))
@@ -175,12 +177,16 @@ fn common_tls(accounts: &[Name]) -> tls::CommonTlsContext {
 // --- listeners
 
 /// One for each port, under each name by which the host may be called.
-pub fn grpc_listeners(plan: &HostPlan, traits: &GrpcTraits) -> Vec<Arc<Encoded>> {
+pub fn grpc_listeners(plan: &HostPlan, traits: &GrpcTraits, settings: Settings<'_>) -> Vec<Arc<Encoded>> {
     let mut out = Vec::new();
     for (service, port) in plan.ports() {
+        let session = stateful_session::of_service(service, settings);
+        let session = session.map(|session| http_filter(STATEFUL_SESSION, to_any(&session)));
+        let fault = http_filter(FAULT, to_any(&HttpFault::default()));
+        let filters: Vec<_> = session.into_iter().chain([fault, router()]).collect();
         for name in names(&plan.host, traits) {
             let name = format!("{name}:{}", port.number);
-            let message = self::listener(&name, service, port, traits);
+            let message = self::listener(&name, (service, port), &filters, traits);
             out.push(Arc::new(Encoded::new(TypeUrl::Listener, Name::from(name), &message.encode_to_vec())));
         }
     }
@@ -203,12 +209,17 @@ fn names(host: &Host, traits: &GrpcTraits) -> Vec<String> {
     out
 }
 
-fn listener(name: &str, service: &Service, port: &ServicePort, traits: &GrpcTraits) -> listener::Listener {
+fn listener(
+    name: &str,
+    (service, port): (&Service, &ServicePort),
+    filters: &[manager::HttpFilter],
+    traits: &GrpcTraits,
+) -> listener::Listener {
     use manager::http_connection_manager::RouteSpecifier;
     let addresses = service.addresses_from(&traits.caller);
     let first = addresses.first().map_or("0.0.0.0", Name::as_str);
     let manager = manager::HttpConnectionManager {
-        http_filters: vec![http_filter(FAULT, to_any(&HttpFault::default())), router()],
+        http_filters: filters.to_vec(),
         route_specifier: Some(RouteSpecifier::Rds(manager::Rds {
             config_source: Some(ads()),
             route_config_name: ClusterName::outbound(port.number, "", &service.host).to_string(),

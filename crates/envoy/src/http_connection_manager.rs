@@ -5,6 +5,7 @@ mod connection_settings;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as listener;
 use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
+use pilot_envoy_api::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3 as api;
 use pilot_envoy_api::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 use pilot_envoy_api::to_any;
@@ -38,10 +39,24 @@ pub(crate) struct Manager<'a> {
     pub(crate) traits: &'a HttpTraits,
     /// Policies of the workload, on the way to it or at a gateway.
     pub(crate) security: Option<&'a SecurityFilters>,
+    /// Names that are looked up as they are called.
+    pub(crate) names: Vec<DnsCacheConfig>,
 }
 
 impl Manager<'_> {
     pub(crate) fn build(self, settings: Settings<'_>) -> listener::Filter {
+        of_message(&self.message(settings))
+    }
+
+    /// The same for requests over QUIC.
+    pub(crate) fn build_http3(self, settings: Settings<'_>) -> listener::Filter {
+        let mut manager = self.message(settings);
+        manager.codec_type = api::http_connection_manager::CodecType::Http3 as i32;
+        manager.http3_protocol_options = Some(core::Http3ProtocolOptions::default());
+        of_message(&manager)
+    }
+
+    fn message(self, settings: Settings<'_>) -> api::HttpConnectionManager {
         use api::http_connection_manager::{CodecType, RouteSpecifier, UpgradeConfig};
         let features = &settings.options.features;
         let headers = &self.traits.headers;
@@ -64,6 +79,7 @@ impl Manager<'_> {
                 protocol: self.protocol,
                 traits: self.traits,
                 security: self.security,
+                names: &self.names,
                 settings,
             }),
             tracing: tracing(&self.traits.tracing, settings),
@@ -104,8 +120,12 @@ impl Manager<'_> {
             Direction::Outbound => (),
             Direction::Gateway => set_topology(&mut manager, self.traits.topology),
         }
-        filter("envoy.filters.network.http_connection_manager", to_any(&manager))
+        manager
     }
+}
+
+fn of_message(manager: &api::HttpConnectionManager) -> listener::Filter {
+    filter("envoy.filters.network.http_connection_manager", to_any(manager))
 }
 
 fn set_http1(manager: &mut api::HttpConnectionManager, traits: &HttpTraits, settings: Settings<'_>) {

@@ -7,7 +7,9 @@ pub(crate) mod fault;
 mod grpc_stats;
 pub(crate) mod jwt_authn;
 mod metadata_exchange;
+pub(crate) mod stateful_session;
 
+use pilot_envoy_api::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use pilot_envoy_api::envoy::extensions::filters::http::cors::v3::Cors;
 use pilot_envoy_api::envoy::extensions::filters::http::fault::v3::HttpFault;
 use pilot_envoy_api::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
@@ -20,13 +22,13 @@ use pilot_envoy_api::to_any;
 use pilot_model::{ExtensionPhase, Protocol, ProxyHeaders};
 use prost_types::Any;
 
+use crate::dynamic_forward_proxy::for_requests;
 use crate::network_filter::{STATS, stats_config};
 use crate::security::{SecurityFilters, Step};
 use crate::settings::{HttpTraits, Settings};
 
 pub(crate) const FAULT: &str = "envoy.filters.http.fault";
 pub(crate) const CORS: &str = "envoy.filters.http.cors";
-const STATEFUL_SESSION: &str = "envoy.filters.http.stateful_session";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
@@ -57,12 +59,14 @@ enum HttpFilter {
     Stats,
     /// Does nothing until a route says so.
     StatefulSession,
+    /// Looks up hosts that are found out as they are called.
+    DynamicForwardProxy,
     /// Sends the request on; nothing can come after it.
     Router,
 }
 
 /// In the order of the declaration, but for the user's code, which stands before what its phase names.
-const CHAIN: [HttpFilter; 16] = [
+const CHAIN: [HttpFilter; 17] = [
     HttpFilter::MetadataExchange,
     HttpFilter::Security(Step::Custom),
     HttpFilter::Extensions(ExtensionPhase::Authn),
@@ -78,6 +82,7 @@ const CHAIN: [HttpFilter; 16] = [
     HttpFilter::Cors,
     HttpFilter::Stats,
     HttpFilter::StatefulSession,
+    HttpFilter::DynamicForwardProxy,
     HttpFilter::Router,
 ];
 
@@ -92,6 +97,8 @@ pub(crate) struct ChainContext<'a> {
     pub(crate) traits: &'a HttpTraits,
     /// Policies of the workload, on the way to it or at a gateway.
     pub(crate) security: Option<&'a SecurityFilters>,
+    /// Names that are looked up as they are called.
+    pub(crate) names: &'a [DnsCacheConfig],
     pub(crate) settings: Settings<'a>,
 }
 
@@ -101,7 +108,7 @@ pub(crate) fn http_filters(chain: ChainContext<'_>) -> Vec<Api> {
 
 impl HttpFilter {
     fn build(self, chain: ChainContext<'_>) -> Vec<Api> {
-        let ChainContext { direction, port, protocol, traits, security, settings } = chain;
+        let ChainContext { direction, port, protocol, traits, security, names, settings } = chain;
         let (features, headers) = (&settings.options.features, &traits.headers);
         let one = match self {
             Self::MetadataExchange => {
@@ -125,8 +132,12 @@ impl HttpFilter {
                 let plans = settings.chain.stats.iter();
                 return plans.map(|plan| http_filter(STATS, stats_config(plan, direction))).collect();
             }
-            Self::StatefulSession => (features.persistent_sessions && direction != Direction::Inbound)
-                .then(|| http_filter(STATEFUL_SESSION, to_any(&StatefulSession::default()))),
+            Self::StatefulSession => {
+                (features.persistent_sessions && direction != Direction::Inbound).then(|| {
+                    http_filter(stateful_session::STATEFUL_SESSION, to_any(&StatefulSession::default()))
+                })
+            }
+            Self::DynamicForwardProxy => return names.iter().map(for_requests).collect(),
             Self::Router => {
                 let suppress_envoy_headers = headers.no_envoy_debug_headers;
                 let config = Router { suppress_envoy_headers, ..Router::default() };

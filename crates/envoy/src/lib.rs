@@ -6,7 +6,9 @@
 mod access_log;
 mod authorization;
 mod cluster;
+mod compliance;
 mod convert;
+mod dynamic_forward_proxy;
 mod endpoint_group;
 mod ext_authz;
 mod extension_config;
@@ -24,26 +26,28 @@ mod rbac;
 mod route;
 mod route_table;
 mod security;
+mod server_tls;
 mod settings;
 mod stat_name;
 mod tls_context;
 mod tracing;
+mod unserved;
 mod virtual_host;
 
 pub use cluster::{HostClusters, fixed_clusters, inbound_clusters, needs_endpoints, outbound_clusters};
 pub use endpoint_group::{HostEndpoints, assignments};
 pub use extension_config::wasm_extension;
 pub use gateway::{
-    AutoChain, AutoPassthrough, GatewayListener, GatewayRoutes, GatewayRules, GatewayVirtualHost,
-    LeftOutChain, RoutedHost, auto_chains, gateway_listener, gateway_places, gateway_routes, gateway_table,
-    gateway_virtual_hosts,
+    AutoChain, AutoPassthrough, GatewayListener, GatewayPlace, GatewayRoutes, GatewayRules,
+    GatewayVirtualHost, LeftOutChain, RoutedHost, auto_chains, gateway_listener, gateway_places,
+    gateway_routes, gateway_table, gateway_virtual_hosts,
 };
 pub use grpc::{GrpcTraits, grpc_clusters, grpc_endpoints, grpc_inbound, grpc_listeners, grpc_routes};
 pub use listener::{
-    Binding, Guard, L4Part, OutboundListener, Part, PartKey, PartKind, Place, Surroundings,
+    Guard, HttpPart, L4Part, OutboundListener, Part, PartKey, PartKind, Place, Surroundings,
     http_proxy_listener, inbound_listeners, merge_parts, outbound_listener, outbound_parts, virtual_outbound,
 };
-pub use name_table::{NameEntry, NameTraits, name_entry, name_table};
+pub use name_table::{NameEntry, NameTraits, name_entries, name_table};
 pub use patch::{
     Fault, Faults, Outcome, Patch, PatchSet, Patches, ProxyPatches, RouteSide, TablePatches, added_clusters,
     added_extensions, added_listeners, patch_cluster, patch_listener, patch_route_configuration,
@@ -54,4 +58,5 @@ pub use settings::{
     ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, Outbound,
     PolicyTraits, RouteTraits, SecretServer, Settings, TracingTraits,
 };
+pub use unserved::{unserved_endpoints, unserved_gateway_routes, unserved_routes};
 pub use virtual_host::{Neighbours, VirtualHost, virtual_hosts};

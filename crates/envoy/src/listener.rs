@@ -17,7 +17,7 @@ mod virtual_outbound;
 pub use build::{http_proxy_listener, outbound_listener};
 pub use inbound::{Guard, inbound_listeners};
 pub use merge::{OutboundListener, merge_parts};
-pub use part::{Binding, L4Part, Part, PartKey, PartKind, Place, Surroundings, outbound_parts};
+pub use part::{HttpPart, L4Part, Part, PartKey, PartKind, Place, Surroundings, outbound_parts};
 pub use virtual_outbound::virtual_outbound;
 
 pub(crate) use inspector::{proxy_protocol, tls_inspector};
@@ -87,6 +87,12 @@ pub(crate) fn direction(direction: Direction) -> i32 {
         Direction::Inbound => core::TrafficDirection::Inbound as i32,
         Direction::Outbound | Direction::Gateway => core::TrafficDirection::Outbound as i32,
     }
+}
+
+/// What a connection is found to speak if it speaks HTTP that is not encrypted.
+fn plain_http(settings: Settings<'_>) -> Vec<String> {
+    let oldest = settings.options.features.http10.then_some("http/1.0");
+    oldest.into_iter().chain(PLAIN_HTTP).map(str::to_owned).collect()
 }
 
 /// Where connections to hosts that nobody knows go.

@@ -1,5 +1,6 @@
 //! The names that a proxy answers DNS queries for.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilot_base::Name;
@@ -23,16 +24,26 @@ pub struct NameEntry {
     info: NameInfo,
 }
 
-/// A host with its addresses; nothing if it has none that are known. `endpoints` are asked for where a service has no
-/// address of its own.
-pub fn name_entry<'a>(
+/// A host with its addresses, and each pod of it that has a name of its own. `endpoints` are asked for where a service has
+/// no address.
+pub fn name_entries<'a>(
     plan: &HostPlan,
     traits: &NameTraits,
     endpoints: impl Fn() -> Vec<&'a Endpoint>,
-) -> Option<NameEntry> {
+) -> Vec<NameEntry> {
     let mut info: Option<NameInfo> = None;
-    for service in plan.services.iter().filter(|_| !plan.views.is_empty()) {
-        let ips = addresses(service, traits, &endpoints);
+    let mut pods = Vec::new();
+    // What only rules lead to is not called by its name; what several listeners serve is listed for each.
+    for service in plan.views.iter().flat_map(|view| &view.services) {
+        let own = service.addresses_from(&traits.caller);
+        // A range is no answer.
+        let mut ips: Vec<String> = own.iter().filter(|a| !a.contains('/')).map(ToString::to_string).collect();
+        if own.is_empty() {
+            let near = headless(service, traits, &endpoints);
+            let same_cluster = |endpoint: &&Endpoint| same(&endpoint.cluster, &traits.caller.cluster);
+            ips = near.iter().copied().filter(same_cluster).flat_map(ips_of).collect();
+            pods = pod_entries(service, &near, traits);
+        }
         if ips.is_empty() {
             continue;
         }
@@ -43,7 +54,58 @@ pub fn name_entry<'a>(
             Some(_) => (),
         }
     }
-    info.map(|info| NameEntry { host: plan.host.name().clone(), info })
+    let host = info.map(|info| NameEntry { host: plan.host.name().clone(), info });
+    host.into_iter().chain(pods).collect()
+}
+
+fn same(a: &Name, b: &Name) -> bool {
+    a.is_empty() || b.is_empty() || a == b
+}
+
+/// The endpoints whose addresses a service without one has: those that are ready in the client's network.
+fn headless<'a>(
+    service: &Service,
+    traits: &NameTraits,
+    endpoints: &impl Fn() -> Vec<&'a Endpoint>,
+) -> Vec<&'a Endpoint> {
+    let first = service.ports.first().filter(|_| service.resolution == Resolution::Passthrough);
+    let Some(port) = first else { return Vec::new() };
+    let mut out = endpoints();
+    out.retain(|endpoint| {
+        endpoint.port_name == port.name
+            && same(&endpoint.network, &traits.network)
+            && (service.publish_not_ready || endpoint.health == Health::Healthy)
+    });
+    out
+}
+
+fn ips_of(endpoint: &Endpoint) -> impl Iterator<Item = String> {
+    let all = std::iter::once(&endpoint.address).chain(&endpoint.more_addresses);
+    all.filter_map(|address| match address {
+        Address::Ip(ip) => Some(ip.to_string()),
+        Address::Host(_) | Address::Pipe(_) => None,
+    })
+}
+
+/// Pods by their names below the service's; those of the client's cluster hide others of the same name.
+fn pod_entries(service: &Service, endpoints: &[&Endpoint], traits: &NameTraits) -> Vec<NameEntry> {
+    let Some((_, domain)) = service.host.as_str().split_once('.') else { return Vec::new() };
+    let mut found: BTreeMap<(Name, bool), Vec<String>> = BTreeMap::new();
+    for endpoint in endpoints {
+        if let Some(name) = &endpoint.dns_name {
+            let elsewhere = !same(&endpoint.cluster, &traits.caller.cluster);
+            found.entry((name.clone(), elsewhere)).or_default().extend(ips_of(endpoint));
+        }
+    }
+    let mut out: Vec<NameEntry> = Vec::new();
+    for ((name, _), ips) in found {
+        let host = Name::from(format!("{name}.{domain}"));
+        if out.iter().all(|known| known.host != host) {
+            let info = NameInfo { shortname: name.to_string(), ..new_info(service, ips) };
+            out.push(NameEntry { host, info });
+        }
+    }
+    out
 }
 
 fn new_info(service: &Service, ips: Vec<String>) -> NameInfo {
@@ -63,32 +125,6 @@ fn registry(registry: Registry) -> &'static str {
         Registry::Kubernetes => "Kubernetes",
         Registry::External => "External",
     }
-}
-
-fn addresses<'a>(
-    service: &Service,
-    traits: &NameTraits,
-    endpoints: &impl Fn() -> Vec<&'a Endpoint>,
-) -> Vec<String> {
-    let own = service.addresses_from(&traits.caller);
-    if !own.is_empty() {
-        // A range is no answer.
-        return own.iter().filter(|a| !a.contains('/')).map(ToString::to_string).collect();
-    }
-    let first = service.ports.first().filter(|_| service.resolution == Resolution::Passthrough);
-    let Some(port) = first else { return Vec::new() };
-    let near = |endpoint: &&Endpoint| {
-        let same = |a: &Name, b: &Name| a.is_empty() || b.is_empty() || a == b;
-        same(&endpoint.network, &traits.network) && same(&endpoint.cluster, &traits.caller.cluster)
-    };
-    let ready = |endpoint: &&Endpoint| service.publish_not_ready || endpoint.health == Health::Healthy;
-    let here = endpoints().into_iter().filter(|e| e.port_name == port.name).filter(near).filter(ready);
-    let ips = here.flat_map(|endpoint| std::iter::once(&endpoint.address).chain(&endpoint.more_addresses));
-    let ips = ips.filter_map(|address| match address {
-        Address::Ip(ip) => Some(ip.to_string()),
-        Address::Host(_) | Address::Pipe(_) => None,
-    });
-    ips.collect()
 }
 
 /// All names as one resource, which has none itself.

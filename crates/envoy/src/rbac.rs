@@ -79,7 +79,7 @@ fn never() -> api::Policy {
 }
 
 /// Nothing, if the rule cannot be kept as it is written and would let more through than it says.
-fn rule_policy(rule: &AuthzRule, id: &ConfigId, scope: Scope<'_>) -> Option<api::Policy> {
+pub(crate) fn rule_policy(rule: &AuthzRule, id: &ConfigId, scope: Scope<'_>) -> Option<api::Policy> {
     let (of_operation, of_source): (Vec<&AuthzMatch>, Vec<&AuthzMatch>) =
         rule.when.iter().partition(|m| m.attribute.is_of_operation());
     let permissions = alternatives(&rule.to, &of_operation);

@@ -9,12 +9,13 @@ mod retry;
 
 use std::collections::BTreeMap;
 
-use pilot_base::Name;
+use pilot_base::{Host, Name};
 use pilot_envoy_api::envoy::config::route::v3 as api;
 use pilot_mesh::{RouteRule, TrafficPlan};
-use pilot_model::{Destination, HttpMatch, HttpRoute, Kind, Protocol};
+use pilot_model::{Destination, HttpMatch, HttpRoute, Kind, Protocol, Service};
 
 use crate::convert::seconds;
+use crate::http_filter::stateful_session::{self, STATEFUL_SESSION};
 use crate::http_filter::{CORS, FAULT, cors, fault};
 use crate::metadata;
 use crate::settings::{RouteTraits, Settings};
@@ -37,8 +38,12 @@ pub(crate) struct Context<'a> {
     pub(crate) settings: Settings<'a>,
     /// What is said about the traffic to a destination.
     pub(crate) traffic: &'a dyn Fn(&Destination) -> Option<&'a TrafficPlan>,
+    /// Who serves a destination.
+    pub(crate) service: &'a dyn Fn(&Destination) -> Option<&'a Service>,
     /// The port at which a destination is called that does not say one, if that is not the one that was called.
     pub(crate) only_port: &'a dyn Fn(&Destination) -> Option<u16>,
+    /// The host that another name stands for.
+    pub(crate) real_host: &'a dyn Fn(&Host) -> Host,
 }
 
 /// The routes of a VirtualService, up to the first that takes everything.
@@ -103,9 +108,22 @@ fn route(
         out.action = Some(api::route::Action::DirectResponse(action::direct_response(response)));
     } else {
         action::forward(&mut out, http, authority, context);
+        keep_sessions(&mut out, http, context);
     }
     out.decorator = Some(decorator(operation(&out, &rule.id.name, context.port)));
     out
+}
+
+fn keep_sessions(route: &mut api::Route, http: &HttpRoute, context: &Context<'_>) {
+    if !context.settings.options.features.persistent_sessions {
+        return;
+    }
+    let shares = http.route.iter().filter(|share| http.route.len() == 1 || share.weight > 0);
+    let services = shares.map(|share| (context.service)(&share.destination));
+    if let Some(session) = stateful_session::of_services(services, context.settings) {
+        let config = stateful_session::per_route(session);
+        route.typed_per_filter_config.insert(STATEFUL_SESSION.to_owned(), config);
+    }
 }
 
 fn name(http: &HttpRoute, wanted: Option<&HttpMatch>) -> String {
@@ -205,13 +223,14 @@ fn default_route(operation: String, action: api::RouteAction) -> api::Route {
 }
 
 /// What happens to requests for hosts that nobody knows.
-pub(crate) fn catch_all(name: &str, target: Option<&Name>, traits: &RouteTraits) -> api::Route {
+#[allow(clippy::fn_params_excessive_bools, reason = "a field of the message")]
+pub(crate) fn catch_all(name: &str, target: Option<&Name>, append_x_forwarded_host: bool) -> api::Route {
     use api::route::Action;
     let action = match target {
         Some(cluster) => {
             let mut action = action::to(cluster);
             action::set_timeout(&mut action, None);
-            action.append_x_forwarded_host = traits.x_forwarded_host;
+            action.append_x_forwarded_host = append_x_forwarded_host;
             Action::Route(action)
         }
         None => Action::DirectResponse(api::DirectResponseAction {

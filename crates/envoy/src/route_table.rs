@@ -6,6 +6,7 @@ use pilot_model::OutboundMode;
 use pilot_xds::{ChildMap, Children, Chunk, Encoded, Summary, TypeUrl};
 use prost::Message as _;
 
+use crate::dynamic_forward_proxy::{ANY_CLUSTER, ANY_ROUTE};
 use crate::listener::catch_all_cluster;
 use crate::route::catch_all;
 use crate::settings::RouteTraits;
@@ -66,20 +67,40 @@ pub fn route_table(
     Encoded::assemble(TypeUrl::Route, name.clone(), &table(&name).encode_to_vec(), children)
 }
 
-fn other_hosts(traits: &RouteTraits) -> api::VirtualHost {
+pub(crate) fn other_hosts(traits: &RouteTraits) -> api::VirtualHost {
     let (name, target) = match traits.outbound.mode {
         OutboundMode::RegistryOnly => ("block_all", None),
-        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => {
-            ("allow_any", Some(catch_all_cluster(&traits.outbound)))
+        OutboundMode::AllowAny => ("allow_any", Some(catch_all_cluster(&traits.outbound))),
+        OutboundMode::AllowAnyDynamicDns => {
+            let RouteTraits { attempt_count, x_forwarded_host, .. } = *traits;
+            return hosts_by_name(NameHeaders { attempt_count, x_forwarded_host });
         }
     };
     api::VirtualHost {
         name: name.to_owned(),
         domains: vec!["*".to_owned()],
-        routes: vec![catch_all(name, target.as_ref(), traits)],
+        routes: vec![catch_all(name, target.as_ref(), traits.x_forwarded_host)],
         include_request_attempt_count: traits.attempt_count,
         ..api::VirtualHost::default()
     }
+}
+
+/// Every host that nobody declared, found by its name.
+pub(crate) fn hosts_by_name(headers: NameHeaders) -> api::VirtualHost {
+    api::VirtualHost {
+        name: ANY_ROUTE.to_owned(),
+        domains: vec!["*".to_owned()],
+        routes: vec![catch_all(ANY_ROUTE, Some(&Name::new(ANY_CLUSTER)), headers.x_forwarded_host)],
+        include_request_attempt_count: headers.attempt_count,
+        ..api::VirtualHost::default()
+    }
+}
+
+/// What is told to hosts that are found by their names.
+#[derive(Clone, Copy)]
+pub(crate) struct NameHeaders {
+    pub(crate) attempt_count: bool,
+    pub(crate) x_forwarded_host: bool,
 }
 
 /// The routes of a listener that serves one host only.

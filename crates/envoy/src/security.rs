@@ -3,7 +3,7 @@
 use pilot_base::{Host, Name};
 use pilot_envoy_api::envoy::config::listener::v3 as listener;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
-use pilot_model::{AuthorizationPolicy, Config, JwtRule, ProxyType, RequestAuthentication};
+use pilot_model::{AuthorizationPolicy, Config, JwtRule, KeySource, ProxyType, RequestAuthentication};
 
 use crate::authorization::{Filters, custom, local};
 use crate::ext_authz::Providers;
@@ -17,8 +17,8 @@ pub struct SecurityPolicies<'a> {
     pub authorization: Vec<&'a Config<AuthorizationPolicy>>,
     /// Is there exactly one service with a host, or one in the namespace that is named?
     pub is_known: &'a dyn Fn(Option<&Name>, &Host) -> bool,
-    /// Keys that somebody fetched for a rule.
-    pub fetched: &'a dyn Fn(&JwtRule) -> Option<Name>,
+    /// Keys that somebody fetched.
+    pub fetched: &'a dyn Fn(&KeySource) -> Option<Name>,
 }
 
 /// The filters they amount to. The same ones stand in every chain of the workload's listeners.

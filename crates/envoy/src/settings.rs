@@ -72,7 +72,14 @@ impl SecretServer {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointTraits {
     pub kind: ProxyType,
-    pub network: Name,
+    /// Where services are found that are called only in their client's cluster.
+    pub cluster: Name,
+    /// Where it is, and which addresses it can connect to, if there are gateways between networks.
+    pub network: Option<(Name, IpMode)>,
+    /// The networks that it wants to see; all, if it does not say.
+    pub view: Vec<Name>,
+    /// Does it pass TLS on to the clusters that server names spell out?
+    pub passes_tls: bool,
 }
 
 /// What of a proxy can shape a listener.
@@ -80,6 +87,8 @@ pub struct EndpointTraits {
 pub struct ListenerTraits {
     pub ip_mode: IpMode,
     pub interception: Interception,
+    /// What stands behind the namespace in the proxy's DNS domain: `.svc.cluster.local`.
+    pub dns_suffix: Name,
     /// What decides by which addresses services are called.
     pub caller: Caller,
     /// Those of its labels that some rule for connections asks for.
@@ -104,6 +113,8 @@ pub struct Outbound {
     pub mode: OutboundMode,
     /// The cluster that a Sidecar sends it to, instead of where it was going.
     pub proxy: Option<Name>,
+    /// Who is asked for addresses where anybody may be called by name; Envoy's own resolver, if nobody is.
+    pub dns_proxy: Option<(Name, u16)>,
 }
 
 /// What, beyond that, can shape a listener for HTTP. Most of it is for tracing, and differs from workload to workload.
@@ -171,4 +182,8 @@ pub struct FixedTraits {
     pub kind: ProxyType,
     pub ip_mode: IpMode,
     pub preserve_case: bool,
+    /// Who serves secrets that are asked for by name.
+    pub credentials: SecretServer,
+    /// Where anybody may be called by name.
+    pub dynamic: Option<Outbound>,
 }

@@ -9,6 +9,7 @@ use pilot_envoy_api::to_any;
 use pilot_mesh::trust_domains;
 use pilot_model::{CertificateFiles, TlsVersion};
 
+use crate::compliance::enforce;
 use crate::convert::{ads_source, seconds};
 use crate::settings::{SecretServer, Settings};
 
@@ -16,6 +17,8 @@ use crate::settings::{SecretServer, Settings};
 pub(crate) const CA_SUFFIX: &str = "-cacert";
 const BUILTIN: &str = "builtin://";
 const EXTERNAL: &str = "sds://";
+/// The cluster of a program beside the proxy that serves secrets.
+pub(crate) const EXTERNAL_SECRETS: &str = "sds-external";
 pub(crate) const TLS_SOCKET: &str = "envoy.transport_sockets.tls";
 
 /// Secrets that every proxy has: who it is, and whom it believes.
@@ -93,7 +96,7 @@ pub(crate) fn credential_secret(name: &str, server: SecretServer) -> tls::SdsSec
     }
     match name.strip_prefix(EXTERNAL) {
         // Who serves them there knows them by their whole name.
-        Some(_) if server == SecretServer::Beside => secret_of(name, "sds-external"),
+        Some(_) if server == SecretServer::Beside => secret_of(name, EXTERNAL_SECRETS),
         Some(resource) => secret_over_stream(&resource_name(resource)),
         None => secret_over_stream(&resource_name(name)),
     }
@@ -138,25 +141,27 @@ pub(crate) fn downstream_mutual(
     } else {
         limits.cipher_suites.iter().map(Name::to_string).collect()
     };
-    let context = tls::DownstreamTlsContext {
-        common_tls_context: Some(tls::CommonTlsContext {
-            alpn_protocols: alpn.iter().map(|p| (*p).to_owned()).collect(),
-            tls_params: Some(tls::TlsParameters {
-                tls_minimum_protocol_version: oldest as i32,
-                tls_maximum_protocol_version: TlsProtocol::TlSv13 as i32,
-                cipher_suites: ciphers,
-                ..tls::TlsParameters::default()
-            }),
-            tls_certificate_sds_secret_configs: vec![identity(files)],
-            validation_context_type: Some(ValidationContextType::CombinedValidationContext(
-                CombinedCertificateValidationContext {
-                    default_validation_context: Some(default),
-                    validation_context_sds_secret_config: Some(roots(files)),
-                    ..CombinedCertificateValidationContext::default()
-                },
-            )),
-            ..tls::CommonTlsContext::default()
+    let mut common = tls::CommonTlsContext {
+        alpn_protocols: alpn.iter().map(|p| (*p).to_owned()).collect(),
+        tls_params: Some(tls::TlsParameters {
+            tls_minimum_protocol_version: oldest as i32,
+            tls_maximum_protocol_version: TlsProtocol::TlSv13 as i32,
+            cipher_suites: ciphers,
+            ..tls::TlsParameters::default()
         }),
+        tls_certificate_sds_secret_configs: vec![identity(files)],
+        validation_context_type: Some(ValidationContextType::CombinedValidationContext(
+            CombinedCertificateValidationContext {
+                default_validation_context: Some(default),
+                validation_context_sds_secret_config: Some(roots(files)),
+                ..CombinedCertificateValidationContext::default()
+            },
+        )),
+        ..tls::CommonTlsContext::default()
+    };
+    enforce(&mut common, settings.options.features.compliance);
+    let context = tls::DownstreamTlsContext {
+        common_tls_context: Some(common),
         require_client_certificate: Some(true),
         ..tls::DownstreamTlsContext::default()
     };

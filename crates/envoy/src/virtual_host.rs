@@ -12,11 +12,12 @@ use pilot_model::{Destination, EgressListener, Protocol, Resolution, Service, Se
 use pilot_xds::{Chunk, Encoded};
 use prost::Message as _;
 
+use crate::http_filter::stateful_session;
 use crate::route::{self, Context};
 use crate::route_table::{RouteTable, sniffed_table};
 use crate::settings::{RouteTraits, Settings};
-pub(crate) use domains::domain;
 use domains::{Naming, at_port};
+pub(crate) use domains::{domain, short_names};
 
 /// The field of a `RouteConfiguration` that holds its virtual hosts.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
@@ -95,9 +96,22 @@ impl<N: Neighbours> Maker<'_, N> {
     /// The entries of a host in the tables of the ports it is called at.
     fn at_ports(&self, wanted: impl Fn(u16) -> bool) -> Vec<VirtualHost> {
         let declared = self.http_ports().filter(|(_, port)| wanted(port.number));
-        let of_service = declared.map(|(service, port)| self.of_service(service, port));
+        let of_service = declared.filter_map(|(service, port)| self.of_service(service, port));
         let of_rules = self.ports_of_rules().into_iter().filter(|port| wanted(*port));
-        of_service.chain(of_rules.filter_map(|port| self.of_rule(port))).collect()
+        let outdone = self.outdone_ports().filter(|port| wanted(*port)).map(|port| VirtualHost {
+            table: RouteTable::Port(port),
+            name: Name::from(at_port(self.plan.host.as_str(), port)),
+            entry: None,
+            own: None,
+        });
+        of_service.chain(outdone).chain(of_rules.filter_map(|port| self.of_rule(port))).collect()
+    }
+
+    /// Ports that have a listener for HTTP because one service says so, and no routes because another does not.
+    fn outdone_ports(&self) -> impl Iterator<Item = u16> {
+        let ports = self.view.services.iter().flat_map(|service| &service.ports);
+        let http = ports.filter(|port| port.protocol.is_http_or_auto()).map(|port| port.number);
+        http.filter(|port| !self.view.serves_http(*port)).collect::<BTreeSet<_>>().into_iter()
     }
 
     /// Routes of its own for a host whose ports have tables that belong to other listeners, who do not know it.
@@ -108,8 +122,8 @@ impl<N: Neighbours> Maker<'_, N> {
         };
         let ports = self.http_ports().filter(|(_, port)| claimed.contains(&port.number));
         let alone = ports.filter(|(_, port)| !elsewhere(port.number));
-        let hosts =
-            alone.map(|(service, port)| VirtualHost { entry: None, ..self.of_service(service, port) });
+        let hosts = alone.filter_map(|(service, port)| self.of_service(service, port));
+        let hosts = hosts.map(|host| VirtualHost { entry: None, ..host });
         hosts.filter(|host| host.own.is_some()).collect()
     }
 
@@ -124,15 +138,20 @@ impl<N: Neighbours> Maker<'_, N> {
             domains.retain(|name| port.number == HTTP_PORT || name.contains(':'));
             if !domains.is_empty() {
                 let rules = self.view.routes.iter();
-                let routes = self.routes(rules, 0).unwrap_or_else(|| vec![self.default_route(port.number)]);
-                out.push(finish(table.clone(), self.build(port.number, domains, routes), None));
+                let default = || (!service.is_alias()).then(|| vec![self.default_route(port.number)]);
+                let Some(routes) = self.routes(rules, 0).or_else(default) else { continue };
+                out.push(finish(
+                    table.clone(),
+                    self.build(port.number, domains, routes, Some(service)),
+                    None,
+                ));
             }
         }
         let beside = |port: &u16| *port == HTTP_PORT && self.siblings_serve(HTTP_PORT);
         if self.ports_of_rules().iter().any(beside)
             && let Some(routes) = self.routes(self.naming_rules(), 0)
         {
-            let message = self.build(HTTP_PORT, vec![domain(self.plan.host.as_str())], routes);
+            let message = self.build(HTTP_PORT, vec![domain(self.plan.host.as_str())], routes, None);
             out.push(finish(table.clone(), message, None));
         }
         out
@@ -142,13 +161,16 @@ impl<N: Neighbours> Maker<'_, N> {
         self.view.ports().into_iter().filter(|(_, port)| port.protocol.is_http_or_auto())
     }
 
-    fn of_service(&self, service: &Service, port: &ServicePort) -> VirtualHost {
+    /// What is only another name is called as part of the other host, unless rules speak of it.
+    fn of_service(&self, service: &Service, port: &ServicePort) -> Option<VirtualHost> {
         let routes = self.routes(self.view.routes.iter(), port.number);
-        let routes = routes.unwrap_or_else(|| vec![self.default_route(port.number)]);
+        let default = || (!service.is_alias()).then(|| vec![self.default_route(port.number)]);
+        let routes = routes.or_else(default)?;
+        let build = |domains, routes| self.build(port.number, domains, routes, Some(service));
         let own = (port.protocol == Protocol::Auto && self.has_own_listener())
-            .then(|| Arc::new(sniffed_table(&self.build(port.number, vec!["*".to_owned()], routes.clone()))));
-        let message = self.build(port.number, self.domains(service, port.number, self.naming()), routes);
-        finish(RouteTable::Port(port.number), message, own)
+            .then(|| Arc::new(sniffed_table(&build(vec!["*".to_owned()], routes.clone()))));
+        let message = build(self.domains(service, port.number, self.naming()), routes);
+        Some(finish(RouteTable::Port(port.number), message, own))
     }
 
     /// The entry of a host that has rules but no service at this port.
@@ -157,7 +179,8 @@ impl<N: Neighbours> Maker<'_, N> {
         let routes = self.routes(here, port)?;
         let host = self.plan.host.as_str();
         let with_port = (self.naming() == Naming::WithPort).then(|| at_port(host, port));
-        let message = self.build(port, std::iter::once(domain(host)).chain(with_port).collect(), routes);
+        let domains = std::iter::once(domain(host)).chain(with_port).collect();
+        let message = self.build(port, domains, routes, None);
         Some(finish(RouteTable::Port(port), message, None))
     }
 
@@ -166,12 +189,19 @@ impl<N: Neighbours> Maker<'_, N> {
         if self.traits.proxyless { Naming::WithPort } else { Naming::Plain }
     }
 
-    fn build(&self, port: u16, domains: Vec<String>, routes: Vec<api::Route>) -> api::VirtualHost {
+    fn build(
+        &self,
+        port: u16,
+        domains: Vec<String>,
+        routes: Vec<api::Route>,
+        service: Option<&Service>,
+    ) -> api::VirtualHost {
         api::VirtualHost {
             name: at_port(self.plan.host.as_str(), port),
             domains,
             routes,
             include_request_attempt_count: self.traits.attempt_count,
+            typed_per_filter_config: stateful_session::of_host(service, self.settings),
             ..api::VirtualHost::default()
         }
     }
@@ -188,6 +218,12 @@ impl<N: Neighbours> Maker<'_, N> {
             [(_, only)] if port == 0 => Some(only.number),
             _ => None,
         };
+        let service = |to: &Destination| {
+            let view = self.view_of(&to.host)?;
+            let ports = view.ports();
+            let (service, _) = ports.iter().find(|(_, has)| port == 0 || has.number == port)?;
+            Some(&***service)
+        };
         let context = Context {
             port,
             gateway: MESH,
@@ -196,7 +232,9 @@ impl<N: Neighbours> Maker<'_, N> {
             traits: self.traits,
             settings: self.settings,
             traffic: &traffic,
+            service: &service,
             only_port: &only_port,
+            real_host: &|host| self.around.plan(host).map_or(host, HostPlan::real_host).clone(),
         };
         rules.find_map(|rule| Some(route::of_rule(rule, &context)).filter(|routes| !routes.is_empty()))
     }

@@ -73,7 +73,19 @@ pub(crate) fn import(listener: &EgressListener, service: &Arc<Service>) -> Optio
     let names = |entry: &EgressHost| is_for(entry, &service.namespace) && service.host.subset_of(&entry.host);
     let excluded = listener.hosts.iter().any(|entry| entry.exclude && names(entry));
     let named = listener.hosts.iter().any(|entry| !entry.exclude && names(entry));
-    (named && !excluded).then(|| Ports::of_listener(listener).trim(service)).flatten()
+    let trimmed = (named && !excluded).then(|| Ports::of_listener(listener).trim(service)).flatten()?;
+    // Other names count where they are let through, too.
+    let entries = || listener.hosts.iter().filter(|entry| is_for(entry, &service.namespace));
+    let lets = |alias: &Host| {
+        let any = |exclude| entries().any(|e| e.exclude == exclude && alias.subset_of(&e.host));
+        any(false) && !any(true)
+    };
+    if trimmed.aliases.iter().all(|(_, alias)| lets(alias)) {
+        return Some(trimmed);
+    }
+    let mut service = Service::clone(&trimmed);
+    service.aliases.retain(|(_, alias)| lets(alias));
+    Some(Arc::new(service))
 }
 
 /// Does a listener let a VirtualService through? One of its hosts is enough, and patterns count in both directions.

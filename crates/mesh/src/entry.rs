@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Labels, Name};
 use pilot_model::{
-    Address, Config, Endpoint, EntryPort, Health, Kind, Locality, Location, Registry, Resolution, Service,
-    ServiceEntry, ServicePort, TlsSupport, TrafficDistribution,
+    Address, Config, Endpoint, EntryPort, EntryVisibility, ExportTo, Health, Kind, Locality, Location,
+    Registry, Resolution, Service, ServiceEntry, ServicePort, TlsSupport, TrafficDistribution,
 };
 
 use crate::workload::{Selectable, workload_endpoint};
@@ -24,6 +24,9 @@ pub struct EntrySurroundings<'a> {
     pub cluster: &'a Name,
     /// Annotations of its namespace.
     pub namespace: Option<&'a Labels>,
+    /// How far its hosts may be seen at most, and by whom if it does not say.
+    pub visibility: EntryVisibility,
+    pub default_export: &'a ExportTo,
     /// Are addresses in the entry's status used?
     pub allocated: bool,
     /// What its selector selects, in order.
@@ -95,8 +98,9 @@ fn service(
         ports: spec.ports.iter().map(port).collect(),
         cluster_addresses: BTreeMap::new(),
         address,
+        outer_addresses: Vec::new(),
         mesh_external: spec.location == Location::External,
-        export_to: spec.export_to.clone(),
+        export_to: spec.export_to.within(around.visibility, around.default_export, &entry.id.namespace),
         created: entry.created,
         labels: entry.labels.clone(),
         selector: spec.workload_selector.clone(),
@@ -105,8 +109,11 @@ fn service(
         publish_not_ready: false,
         auto_addresses: if around.allocated { allocated(entry, host) } else { Vec::new() },
         traffic_distribution: distribution(&entry.annotations, around.namespace),
+        distribution_of_namespace: false,
         race_connect: race.is_some_and(|how| how.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT")),
         external_name: None,
+        aliases: Vec::new(),
+        workload_ports: BTreeMap::new(),
         object: entry.id.object(Kind::ServiceEntry),
     }
 }
@@ -118,6 +125,11 @@ pub(crate) fn distribution(own: &Labels, namespace: Option<&Labels>) -> TrafficD
     let of =
         |labels: &Labels| labels.get(TRAFFIC_DISTRIBUTION).and_then(|text| TrafficDistribution::parse(text));
     of(own).or_else(|| namespace.and_then(of)).unwrap_or_default()
+}
+
+/// What a namespace prefers for services that say nothing themselves.
+pub fn namespace_distribution(annotations: Option<&Labels>) -> TrafficDistribution {
+    distribution(&Labels::default(), annotations)
 }
 
 /// The last IPv4 address that was allocated to a host, and the last IPv6 address.
@@ -146,6 +158,7 @@ fn host_endpoints(entry: &Config<ServiceEntry>, host: &Host, cluster: &Name) -> 
         more_addresses: Vec::new(),
         port: port.target_port.unwrap_or(port.number),
         port_name: port.name.clone(),
+        entry_port: Some(port.number),
         labels: Labels::default(),
         service_account: Name::empty(),
         locality: Locality::default(),
@@ -153,10 +166,11 @@ fn host_endpoints(entry: &Config<ServiceEntry>, host: &Host, cluster: &Name) -> 
         cluster: cluster.clone(),
         weight: 1,
         tls: TlsSupport::None,
-        health: Health::Healthy,
+        health: Health::Unknown,
         workload: entry.id.name.clone(),
         namespace: entry.id.namespace.clone(),
         node: Name::empty(),
+        dns_name: None,
     };
     entry.spec.ports.iter().map(of_port).collect()
 }
@@ -184,7 +198,8 @@ fn at_ports(base: &Endpoint, own: &BTreeMap<Name, u16>, ports: &[EntryPort]) -> 
         let declared = own.get(&port.name).copied().or(port.target_port).unwrap_or(port.number);
         // A socket file has no port.
         let number = if matches!(base.address, Address::Pipe(_)) { 0 } else { declared };
-        Endpoint { port: number, port_name: port.name.clone(), ..base.clone() }
+        let (port_name, entry_port) = (port.name.clone(), Some(port.number));
+        Endpoint { port: number, port_name, entry_port, ..base.clone() }
     });
     each.collect()
 }

@@ -3,7 +3,7 @@
 mod merge;
 mod routing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
@@ -19,6 +19,8 @@ pub struct GatewaySet {
     pub gateways: Vec<ConfigId>,
     /// The workload's port for a port that clients call, where its services say that it is another one.
     pub ports: BTreeMap<u16, u16>,
+    /// Ports that clients may call over UDP, as its services say: HTTP/3 can be served there.
+    pub udp_ports: BTreeSet<u16>,
     /// Hosts that are reached by their clusters' names, over servers that pass TLS on by themselves.
     pub auto_hosts: Vec<Host>,
 }
@@ -49,6 +51,8 @@ pub struct MergedServer {
     pub hosts: Vec<ServedHost>,
     /// Routes of its own, for HTTPS that ends here.
     pub routes: Name,
+    /// Is it served over HTTP/3, too?
+    pub http3: bool,
 }
 
 impl MergedServer {

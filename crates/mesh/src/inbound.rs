@@ -4,7 +4,7 @@ use std::sync::Arc;
 use pilot_base::{Host, Labels, Name, ObjectRef};
 use pilot_model::{
     CaptureMode, ConfigId, ConnectionPool, Created, DefaultEndpoint, ExportTo, IngressListener, Protocol,
-    Registry, Resolution, Service, Sidecar, TrafficDistribution,
+    Registry, Resolution, ServerTls, Service, Sidecar, TrafficDistribution,
 };
 
 /// A port that a workload serves.
@@ -32,6 +32,8 @@ pub struct Ingress {
     pub capture: CaptureMode,
     /// Where the application listens, if not where it was called: an address or `unix://` and a path, and a port.
     pub endpoint: Option<(Name, u16)>,
+    pub tls: Option<Arc<ServerTls>>,
+    pub port_name: Name,
 }
 
 impl Target {
@@ -45,8 +47,11 @@ impl Target {
 }
 
 impl Target {
-    /// What the service calls the port.
+    /// What the Sidecar, or the service, calls the port.
     pub fn port_name(&self) -> &str {
+        if let Some(ingress) = &self.ingress {
+            return &ingress.port_name;
+        }
         self.service.port(self.port).map(|port| port.name.as_str()).unwrap_or_default()
     }
 }
@@ -81,6 +86,8 @@ pub fn ingress_targets(
                 bind: if listener.bind.is_empty() { own.clone() } else { Some(listener.bind.clone()) },
                 capture: listener.capture,
                 endpoint: listener.default_endpoint.as_ref().map(|to| endpoint(to, addresses)),
+                tls: listener.tls.clone(),
+                port_name: listener.port_name.clone(),
             }),
         }
     };
@@ -95,7 +102,7 @@ pub fn pool_for(sidecar: &Sidecar, port: u16) -> Option<ConnectionPool> {
 }
 
 /// Nobody registered the port, but whoever reads metrics wants a name.
-fn stand_in(id: &ConfigId) -> Arc<Service> {
+pub fn stand_in(id: &ConfigId) -> Arc<Service> {
     Arc::new(Service {
         host: Host::new(&format!("{}.{}", id.name, id.namespace)),
         namespace: id.namespace.clone(),
@@ -105,6 +112,7 @@ fn stand_in(id: &ConfigId) -> Arc<Service> {
         ports: Vec::new(),
         cluster_addresses: std::collections::BTreeMap::new(),
         address: None,
+        outer_addresses: Vec::new(),
         mesh_external: true,
         export_to: ExportTo::default(),
         created: Created(0),
@@ -115,8 +123,11 @@ fn stand_in(id: &ConfigId) -> Arc<Service> {
         publish_not_ready: false,
         auto_addresses: Vec::new(),
         traffic_distribution: TrafficDistribution::default(),
+        distribution_of_namespace: false,
         race_connect: false,
         external_name: None,
+        aliases: Vec::new(),
+        workload_ports: std::collections::BTreeMap::new(),
         object: ObjectRef::new("Sidecar", id.namespace.clone(), id.name.clone()),
     })
 }

@@ -14,23 +14,27 @@ pub fn kube_endpoints<'a>(
 ) -> Vec<Endpoint> {
     let mut out = Vec::new();
     for endpoint in &slice.endpoints {
+        let expected = endpoint.pod.is_some();
         let pod = endpoint.pod.as_ref().and_then(&pod);
+        if expected && pod.is_none() {
+            continue;
+        }
         let node_name =
             if endpoint.node.is_empty() { pod.map(|p| p.node.clone()) } else { Some(endpoint.node.clone()) };
         let node_name = node_name.unwrap_or_default();
         let locality = locality(endpoint, node(&node_name));
-        let Some((first, rest)) = endpoint.addresses.split_first() else { continue };
-        for port in slice.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
-            let place = Place { first, rest, port, locality: &locality, node: &node_name };
-            out.push(self::endpoint(endpoint.health, pod, &place, namespace, cluster));
+        for address in &endpoint.addresses {
+            for port in slice.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+                let place = Place { address, port, locality: &locality, node: &node_name };
+                out.push(self::endpoint(endpoint.health, pod, &place, namespace, cluster));
+            }
         }
     }
     out
 }
 
 struct Place<'a> {
-    first: &'a Address,
-    rest: &'a [Address],
+    address: &'a Address,
     port: &'a SlicePort,
     locality: &'a Locality,
     node: &'a Name,
@@ -45,10 +49,11 @@ fn endpoint(
 ) -> Endpoint {
     let labels = pod.map(|pod| pod.labels.clone()).unwrap_or_default();
     Endpoint {
-        address: place.first.clone(),
-        more_addresses: place.rest.to_vec(),
+        address: place.address.clone(),
+        more_addresses: Vec::new(),
         port: place.port.number,
         port_name: place.port.name.clone(),
+        entry_port: None,
         tls: tls(&labels),
         service_account: pod.map(|pod| pod.service_account.clone()).unwrap_or_default(),
         locality: place.locality.clone(),
@@ -58,8 +63,10 @@ fn endpoint(
         weight: 1,
         health,
         workload: pod.map(|pod| pod.workload.clone()).unwrap_or_default(),
-        namespace: namespace.clone(),
+        // Who it is is said by its pod.
+        namespace: pod.map(|_| namespace.clone()).unwrap_or_default(),
         node: place.node.clone(),
+        dns_name: pod.and_then(|pod| pod.dns_name.clone()),
     }
 }
 

@@ -10,16 +10,19 @@
 
 mod attachment;
 mod choose;
+mod cluster_local;
 mod delegate;
 mod egress;
 mod entry;
 mod extensions;
 mod gateway;
 mod inbound;
+mod keys;
 mod kube;
 mod layer;
 mod locality;
 mod names;
+mod network;
 mod peer;
 mod plan;
 mod policy;
@@ -35,9 +38,10 @@ mod testing;
 pub use attachment::Workload;
 pub(crate) use choose::add_service;
 pub use choose::{choose, ports};
+pub use cluster_local::is_cluster_local;
 pub use delegate::{DelegateProblem, check_delegate, delegate_id, merge_delegates};
 pub use egress::{EgressKey, Ports, covering_keys, egress_keys, egress_listeners, imports_rule};
-pub use entry::{EntryPlan, EntrySurroundings, expand_entry};
+pub use entry::{EntryPlan, EntrySurroundings, expand_entry, namespace_distribution};
 pub use extensions::{
     ChainKind, ExtensionUse, UsedCode, extension_name, plugin_extension_id, used_extensions,
 };
@@ -45,11 +49,13 @@ pub use gateway::{
     GatewaySet, LeftOut, MergedGateway, MergedPort, MergedServer, ServedHost, gateway_rank, intersection,
     l4_applies, merge_gateways, more_specific, overlaps,
 };
-pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for};
+pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for, stand_in};
+pub use keys::{TokenKeys, token_keys};
 pub use kube::kube_endpoints;
 pub use layer::Layer;
 pub use locality::{LbSetting, Place, compared_labels, effective_locality, lb_labels, service_labels};
 pub use names::{ClusterName, Direction, fqdn, spiffe};
+pub use network::{NetworkGateway, NetworkGateways, NetworkMap, declared_gateways, service_gateways};
 pub use peer::{NamespacePeers, PeerModes};
 pub use plan::{HostPlan, LedTo, Outlook, View, rule_destinations};
 pub use policy::{declared_tls, for_cluster, for_port, for_subset, with_default};
@@ -60,4 +66,4 @@ pub use routes::{
 pub use telemetry::{AccessLogs, LogTo, MetricPlan, StatsPlan, TelemetryScope, TraceTo, TracingPlan};
 pub use traffic::{Client, RuleIndex, Traffic, TrafficPlan, resolve_rule, select_traffic};
 pub use trust_domain::{domains_with_aliases, principals_with_aliases, trust_domains};
-pub use workload::{Selectable, WorkloadId, WorkloadKey};
+pub use workload::{Selectable, WorkloadId, WorkloadKey, workload_endpoints};

@@ -8,7 +8,7 @@ pub fn fqdn(host: &Host, namespace: &Name, domain: &Name) -> Host {
     let text = host.as_str();
     let whole = text.is_empty() || text == "*" || text.contains('.') || text.parse::<IpAddr>().is_ok();
     if whole {
-        return Host::new(&text.to_ascii_lowercase());
+        return host.lowercase();
     }
     let mut out = text.to_owned();
     if !namespace.is_empty() {
@@ -18,7 +18,7 @@ pub fn fqdn(host: &Host, namespace: &Name, domain: &Name) -> Host {
     if !domain.is_empty() {
         let _ = write!(out, ".svc.{domain}");
     }
-    Host::new(&out.to_ascii_lowercase())
+    Host::new(&out).lowercase()
 }
 
 /// The identity of a service account.

@@ -47,6 +47,11 @@ impl HostPlan {
         self.services.first()
     }
 
+    /// The host that it is called by in the end: another one, if this is only another name.
+    pub fn real_host(&self) -> &Host {
+        self.service().and_then(|service| service.external_name.as_ref()).unwrap_or(&self.host)
+    }
+
     /// The rule for those who serve it.
     pub fn served_traffic(&self) -> Option<&TrafficPlan> {
         self.served.as_ref().unwrap_or(&self.traffic).as_ref()
@@ -77,12 +82,19 @@ impl HostPlan {
 }
 
 impl View {
+    /// Every port, with the service that says what it is. For routes that is the last one that has it, though clusters
+    /// are those of the first.
     pub fn ports(&self) -> Vec<(&Arc<Service>, &ServicePort)> {
-        ports(&self.services)
+        let numbers = ports(&self.services).into_iter().map(|(_, port)| port.number);
+        numbers.filter_map(|number| self.last_with(number)).collect()
     }
 
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
-        self.services.iter().find_map(|service| service.port(number))
+        self.last_with(number).map(|(_, port)| port)
+    }
+
+    fn last_with(&self, number: u16) -> Option<(&Arc<Service>, &ServicePort)> {
+        self.services.iter().rev().find_map(|service| Some((service, service.port(number)?)))
     }
 
     /// Is it called with HTTP at this port, as far as anybody knows?
@@ -122,7 +134,7 @@ impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
                 views.push(view);
             }
             for led in led_to.iter().filter(|led| led.listener == at) {
-                let found = choose(self.services.iter(), layer.client(), &self.mesh.service_export_to);
+                let found = self.found_by_rules(layer);
                 let ports = if listener.service_port().is_some() {
                     &Ports::of_listener(listener)
                 } else {
@@ -133,6 +145,16 @@ impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
             }
         }
         (!services.is_empty() || !views.is_empty()).then(|| self.of_services(host, layer, services, views))
+    }
+
+    /// Rules find services of the client's own namespace wherever these are exported to.
+    fn found_by_rules(&self, layer: &Layer) -> Vec<Arc<Service>> {
+        let is_own = |service: &&Arc<Service>| layer.client() == Some(&service.namespace);
+        let own: Vec<_> = self.services.iter().filter(is_own).cloned().collect();
+        if own.is_empty() {
+            return choose(self.services.iter(), layer.client(), &self.mesh.service_export_to);
+        }
+        own
     }
 
     fn view(&self, host: &Host, layer: &Layer, at: usize, listener: &EgressListener) -> Option<View> {
@@ -209,6 +231,7 @@ impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
     /// name, and those that a rule speaks of.
     pub fn naming_namespaces(&self, host: &Host) -> BTreeSet<Name> {
         let mut out: BTreeSet<Name> = self.services.iter().map(|service| service.namespace.clone()).collect();
+        out.extend(self.alias_namespaces());
         let in_kubernetes = host.as_str().split_once(".svc.").and_then(|(whole, _)| whole.split_once('.'));
         out.extend(in_kubernetes.map(|(_, namespace)| Name::new(namespace)));
         for host in written_for(host) {
@@ -221,7 +244,15 @@ impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
     /// Namespaces whose proxies are sent other listeners though the plan is the same.
     pub fn connecting_namespaces(&self, host: &Host) -> BTreeSet<Name> {
         let rules = about_connections(host, &self.routes);
-        rules.iter().flat_map(|rule| l4_source_namespaces(&rule.spec)).collect()
+        let of_rules = rules.iter().flat_map(|rule| l4_source_namespaces(&rule.spec));
+        of_rules.chain(self.alias_namespaces()).collect()
+    }
+
+    /// Namespaces that call the host by a short form of another name.
+    fn alias_namespaces(&self) -> impl Iterator<Item = Name> {
+        self.services
+            .iter()
+            .flat_map(|service| service.aliases.iter().map(|(namespace, _)| namespace.clone()))
     }
 
     /// Every host that some rule for this one leads to.

@@ -16,6 +16,7 @@ pub(crate) fn service(host: &str, namespace: &str, change: impl FnOnce(&mut Serv
         ports: vec![ServicePort { name: Name::new("http"), number: 80, protocol: Protocol::Http }],
         cluster_addresses: [].into(),
         address: None,
+        outer_addresses: Vec::new(),
         mesh_external: false,
         export_to: ExportTo::default(),
         created: Created(0),
@@ -26,8 +27,11 @@ pub(crate) fn service(host: &str, namespace: &str, change: impl FnOnce(&mut Serv
         publish_not_ready: false,
         auto_addresses: vec![],
         traffic_distribution: TrafficDistribution::Any,
+        distribution_of_namespace: false,
         race_connect: false,
         external_name: None,
+        aliases: Vec::new(),
+        workload_ports: std::collections::BTreeMap::new(),
         object: ObjectRef::new("ServiceEntry", namespace, host),
     };
     change(&mut service);

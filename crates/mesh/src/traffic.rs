@@ -196,6 +196,9 @@ fn join(plan: &mut TrafficPlan, rule: &Config<DestinationRule>) {
     if plan.rule.policy.is_none() {
         plan.rule.policy.clone_from(&rule.spec.policy);
     }
+    if plan.rule.health_check.is_none() {
+        plan.rule.health_check.clone_from(&rule.spec.health_check);
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use pilot_base::{Labels, Name};
 use pilot_model::{
-    Address, Config, ConfigId, Endpoint, Health, Locality, Node, Pod, TlsSupport, WorkloadEntry,
+    Address, Config, ConfigId, Endpoint, Health, Locality, Node, Pod, Protocol, Service, ServicePort,
+    TlsSupport, WorkloadEntry, WorkloadPort,
 };
 
 /// Something that can be selected, before anybody says at which port.
@@ -55,6 +56,7 @@ impl Selectable {
             more_addresses: rest.iter().map(|ip| Address::parse(ip)).collect(),
             port: 0,
             port_name: Name::empty(),
+            entry_port: None,
             labels: pod.labels.clone(),
             service_account: pod.service_account.clone(),
             locality: node_locality(node),
@@ -66,6 +68,7 @@ impl Selectable {
             workload: pod.workload.clone(),
             namespace: id.namespace.clone(),
             node: pod.node.clone(),
+            dns_name: None,
         };
         Some(Self { endpoint, ports: BTreeMap::new() })
     }
@@ -89,6 +92,23 @@ impl Selectable {
     }
 }
 
+/// The endpoints of a Kubernetes service behind a workload outside Kubernetes that it selects.
+pub fn workload_endpoints(service: &Service, workload: &Selectable) -> Vec<Endpoint> {
+    if workload.needs_lookup() {
+        return Vec::new();
+    }
+    let at = |port: &ServicePort| match service.workload_ports.get(&port.name)? {
+        WorkloadPort::Number(number) => Some(workload.ports.get(&port.name).copied().unwrap_or(*number)),
+        WorkloadPort::Named(name) => workload.ports.get(name).copied(),
+    };
+    let ports = service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
+    let each = ports.filter_map(|port| {
+        let port_name = port.name.clone();
+        Some(Endpoint { port: at(port)?, port_name, ..workload.endpoint.clone() })
+    });
+    each.collect()
+}
+
 fn owned((key, value): (&Name, &Name)) -> (Name, Name) {
     (key.clone(), value.clone())
 }
@@ -110,6 +130,7 @@ pub(crate) fn workload_endpoint(
         more_addresses: Vec::new(),
         port: 0,
         port_name: Name::empty(),
+        entry_port: None,
         service_account: entry.service_account.clone(),
         locality: locality(entry, &labels),
         labels,
@@ -117,10 +138,11 @@ pub(crate) fn workload_endpoint(
         cluster: cluster.clone(),
         weight: entry.weight.max(1),
         tls,
-        health: Health::Healthy,
+        health: Health::Unknown,
         workload: workload.clone(),
         namespace: namespace.clone(),
         node: Name::empty(),
+        dns_name: None,
     }
 }
 

@@ -12,6 +12,30 @@ pub struct DestinationRule {
     pub subsets: Vec<Subset>,
     pub export_to: ExportTo,
     pub workload_selector: Option<Labels>,
+    /// How endpoints are asked whether they are well, by an annotation.
+    pub health_check: Option<HealthCheck>,
+}
+
+/// Endpoints are asked from time to time whether they are well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HealthCheck {
+    pub probe: HealthProbe,
+    /// The service's ports at which they are asked; at all of them, if there are none.
+    pub ports: Vec<u16>,
+    pub interval: Span,
+    pub timeout: Span,
+    pub unhealthy_threshold: u32,
+    pub healthy_threshold: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HealthProbe {
+    /// Anything but 200 is a failure. Without a host the service's own is asked for.
+    Http { path: Name, host: Name },
+    /// By gRPC's own health service.
+    Grpc { service: Name },
+    /// It is enough to connect.
+    Tcp,
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]

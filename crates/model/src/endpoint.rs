@@ -24,7 +24,9 @@ impl Address {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Health {
+    /// Nobody has looked.
     #[default]
+    Unknown,
     Healthy,
     Unhealthy,
     Draining,
@@ -68,6 +70,8 @@ pub struct Endpoint {
     pub port: u16,
     /// Which port of the service this is for.
     pub port_name: Name,
+    /// Its number, where a ServiceEntry says so. Names that are looked up are told apart by it.
+    pub entry_port: Option<u16>,
     pub labels: Labels,
     pub service_account: Name,
     pub locality: Locality,
@@ -79,6 +83,8 @@ pub struct Endpoint {
     pub workload: Name,
     pub namespace: Name,
     pub node: Name,
+    /// The name of its pod below that of a headless service: `hostname.subdomain`.
+    pub dns_name: Option<Name>,
 }
 
 impl Endpoint {

@@ -2,6 +2,8 @@ use std::collections::BTreeSet;
 
 use pilot_base::Name;
 
+use crate::EntryVisibility;
+
 /// One entry of an `exportTo` list.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Visibility {
@@ -53,6 +55,18 @@ impl ExportTo {
     /// This list, or the default where nothing is said.
     pub fn or<'a>(&'a self, default: &'a Self) -> &'a Self {
         if self.is_empty() { default } else { self }
+    }
+
+    /// This list, as far as a limit lets it reach. `own` is the object's namespace.
+    #[must_use]
+    pub fn within(&self, limit: EntryVisibility, default: &Self, own: &Name) -> Self {
+        let declared = self.or(default);
+        let reaches = declared.visible_in(own, own);
+        match limit {
+            EntryVisibility::Public => self.clone(),
+            EntryVisibility::Namespace if reaches => Self([Visibility::Private].into()),
+            EntryVisibility::Namespace | EntryVisibility::None => Self([Visibility::Nobody].into()),
+        }
     }
 
     /// The namespaces that see the object, if not all of them do. `own` is the object's.

@@ -14,6 +14,8 @@ pub struct Pod {
     pub ips: Vec<Name>,
     /// What the pod's owner is called: its deployment, if one can be made out.
     pub workload: Name,
+    /// Its name below that of a headless service: `hostname.subdomain`.
+    pub dns_name: Option<Name>,
     /// Named container ports.
     pub ports: BTreeMap<Name, u16>,
 }

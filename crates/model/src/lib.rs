@@ -13,9 +13,11 @@ mod export;
 mod extension_provider;
 mod gateway;
 mod json;
+mod key_set;
 mod kube;
 mod locality;
 mod mesh_config;
+mod networks;
 mod object;
 mod options;
 mod peer_authentication;
@@ -38,10 +40,10 @@ pub use authorization_policy::{AuthorizationPolicy, AuthzAction, AuthzAttribute,
 pub use config::{Config, ConfigId, Created, Kind};
 pub use connection_settings::{ConnectionSettings, EscapedSlashes, Underscores};
 pub use destination_rule::{
-    ConnectionPool, ConsistentHash, Cookie, DestinationRule, H2UpgradePolicy, HashKey, HashRing, HttpPool,
-    Keepalive, LoadBalancer, LocalityDistribute, LocalityFailover, LocalityLb, OutlierDetection, PortPolicy,
-    ProxyProtocol, RetryBudget, SimpleLb, Subset, TcpPool, Tls, TlsMode, TrafficPolicy, Tunnel, Warmup,
-    ZoneAwareLb,
+    ConnectionPool, ConsistentHash, Cookie, DestinationRule, H2UpgradePolicy, HashKey, HashRing, HealthCheck,
+    HealthProbe, HttpPool, Keepalive, LoadBalancer, LocalityDistribute, LocalityFailover, LocalityLb,
+    OutlierDetection, PortPolicy, ProxyProtocol, RetryBudget, SimpleLb, Subset, TcpPool, Tls, TlsMode,
+    TrafficPolicy, Tunnel, Warmup, ZoneAwareLb,
 };
 pub use endpoint::{Address, Endpoint, Health, TlsSupport};
 pub use envoy_filter::{
@@ -59,6 +61,7 @@ pub use gateway::{
     ServerTlsVersion,
 };
 pub use json::{Json, Number};
+pub use key_set::{KeySet, KeySource, NOBODYS_KEYS};
 pub use kube::{EndpointSlice, Namespace, Node, Pod, SliceEndpoint, SlicePort};
 pub use locality::Locality;
 pub use mesh_config::{
@@ -67,8 +70,9 @@ pub use mesh_config::{
     PathNormalization, PrivateKeyKind, PrivateKeyProvider, ProxyConfig, ProxyHeaders, ServerHeader,
     ServiceEntryVisibility, ServiceSettings, TlsConfig, TlsVersion,
 };
+pub use networks::{GatewayAt, MeshNetworks, Network, NetworkMembers};
 pub use object::{Object, ObjectKey};
-pub use options::{Features, JwksFetch, MeshOptions};
+pub use options::{Compliance, Features, JwksFetch, MeshOptions};
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use policy_target::{PolicyTarget, TargetRef};
 pub use protocol::{ListenerProtocol, Protocol};
@@ -76,7 +80,7 @@ pub use proxy::{CertificateFiles, Interception, IpMode, Proxy, ProxyId, ProxyTyp
 pub use proxy_config::WorkloadProxyConfig;
 pub use proxy_tracing::{ProxyTracing, TraceTag};
 pub use request_authentication::{ClaimToHeader, JwtRule, RequestAuthentication};
-pub use service::{Caller, Registry, Resolution, Service, ServicePort, TrafficDistribution};
+pub use service::{Caller, Registry, Resolution, Service, ServicePort, TrafficDistribution, WorkloadPort};
 pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, WorkloadEntry};
 pub use sidecar::{
     CaptureMode, DefaultEndpoint, EgressHost, EgressListener, EgressPort, IngressListener, OutboundMode,

@@ -48,6 +48,8 @@ pub struct MeshConfig {
     /// How often names are looked up again that could not be found.
     pub dns_refresh_rate: Span,
     pub hbone_idle_timeout: Option<Span>,
+    /// Where proxies find this server.
+    pub discovery_host: Name,
     /// What DestinationRules say if they say nothing.
     pub default_traffic_policy: DefaultTrafficPolicy,
     pub service_settings: Vec<ServiceSettings>,
@@ -269,6 +271,7 @@ impl Default for MeshConfig {
             outbound_cluster_stat_name: Name::empty(),
             dns_refresh_rate: Span::from_secs(60),
             hbone_idle_timeout: None,
+            discovery_host: Name::new("istiod.istio-system.svc"),
             default_traffic_policy: DefaultTrafficPolicy::default(),
             service_settings: Vec::new(),
             discovery_selectors: Vec::new(),

@@ -40,6 +40,26 @@ impl JwksFetch {
     }
 }
 
+/// Which standard all TLS has to keep to, whatever users ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compliance {
+    Fips140v2,
+    Fips140v3,
+    /// Keys are agreed upon in a way that quantum computers cannot break.
+    PostQuantum,
+}
+
+impl Compliance {
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "fips-140-2" => Some(Self::Fips140v2),
+            "fips-140-3" => Some(Self::Fips140v3),
+            "pqc" => Some(Self::PostQuantum),
+            _ => None,
+        }
+    }
+}
+
 /// Switches that Istio's users know by their environment variables.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Features {
@@ -122,6 +142,14 @@ pub struct Features {
     pub merge_ingress: bool,
     /// `ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS`
     pub ipv4_outbound_for_ipv6: bool,
+    /// `PILOT_ENABLE_QUIC_LISTENERS`: do gateways serve HTTP/3 where they serve HTTPS?
+    pub quic_listeners: bool,
+    /// `ENABLE_TLS_ON_SIDECAR_INGRESS`
+    pub ingress_tls: bool,
+    /// `COMPLIANCE_POLICY`
+    pub compliance: Option<Compliance>,
+    /// `PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS`
+    pub dynamic_dns_max_hosts: u32,
     /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`
     pub transport_connect_timeout: crate::Span,
 }
@@ -168,6 +196,10 @@ impl Default for Features {
             mysql_filter: false,
             merge_ingress: false,
             ipv4_outbound_for_ipv6: false,
+            quic_listeners: false,
+            ingress_tls: false,
+            compliance: None,
+            dynamic_dns_max_hosts: 1024,
             transport_connect_timeout: crate::Span::from_secs(15),
         }
     }

@@ -82,6 +82,8 @@ pub struct Proxy {
     pub locality: Locality,
     pub cluster: Name,
     pub network: Name,
+    /// The networks that it wants to see; all, if it does not say.
+    pub network_view: Vec<Name>,
     pub mesh_id: Name,
     pub node: Name,
     pub service_account: Name,
@@ -109,6 +111,8 @@ pub struct Proxy {
     /// Does it answer DNS queries of its application, and does it want addresses for services without one?
     pub dns_capture: bool,
     pub dns_auto_allocate: bool,
+    /// Where it answers them.
+    pub dns_proxy: (Name, u16),
     /// What Envoy was told to call its service.
     pub service_cluster: Name,
     /// What else it may be called: by an annotation for OpenTelemetry, by its owner, by its only container.
@@ -132,6 +136,7 @@ impl Proxy {
             locality: Locality::default(),
             cluster: Name::empty(),
             network: Name::empty(),
+            network_view: Vec::new(),
             mesh_id: Name::empty(),
             node: Name::empty(),
             service_account: Name::empty(),
@@ -152,6 +157,7 @@ impl Proxy {
             client_files: CertificateFiles::default(),
             dns_capture: false,
             dns_auto_allocate: false,
+            dns_proxy: (Name::new("127.0.0.1"), 15053),
             service_cluster: Name::empty(),
             otel_annotation: Name::empty(),
             workload_name: Name::empty(),

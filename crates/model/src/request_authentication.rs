@@ -30,6 +30,12 @@ pub struct JwtRule {
     pub space_delimited_claims: Vec<Name>,
 }
 
+impl JwtRule {
+    pub fn fetch_timeout(&self) -> Span {
+        self.timeout.unwrap_or(Span::from_secs(5))
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimToHeader {
     pub header: Name,

@@ -31,6 +31,15 @@ pub struct ServicePort {
     pub protocol: Protocol,
 }
 
+/// Where a workload listens for a port of a service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WorkloadPort {
+    /// There, unless it has a port of the service's name.
+    Number(u16),
+    /// At its own port of this name.
+    Named(Name),
+}
+
 /// A host that can be called.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Service {
@@ -45,6 +54,8 @@ pub struct Service {
     pub cluster_addresses: BTreeMap<Name, Vec<Name>>,
     /// The address for everyone else: an IP, a CIDR, or unset when any address will do.
     pub address: Option<Name>,
+    /// Addresses at which a Kubernetes service is called from outside its cluster.
+    pub outer_addresses: Vec<Name>,
     pub mesh_external: bool,
     pub export_to: ExportTo,
     pub created: Created,
@@ -61,10 +72,16 @@ pub struct Service {
     /// IPv6 one.
     pub auto_addresses: Vec<Name>,
     pub traffic_distribution: TrafficDistribution,
+    /// Does its namespace say which endpoints are preferred, because it does not itself?
+    pub distribution_of_namespace: bool,
     /// Connect to every address that a name has, and keep the first connection that stands.
     pub race_connect: bool,
-    /// Another name for this host.
+    /// It is only another name for this host.
     pub external_name: Option<Host>,
+    /// Other names for it, with their namespaces.
+    pub aliases: Vec<(Name, Host)>,
+    /// Where workloads that it selects listen, by the name of its port.
+    pub workload_ports: BTreeMap<Name, WorkloadPort>,
     /// The object that says all this.
     pub object: ObjectRef,
 }
@@ -124,9 +141,13 @@ impl Service {
         if !found.is_empty() {
             return found;
         }
-        // What was declared by hand counts whatever family it is of; another cluster's address does not.
-        let default = self.address.iter().filter(|a| self.cluster_addresses.is_empty() || caller.reaches(a));
-        default.cloned().collect()
+        // Better one that it may not reach than to listen at every address.
+        self.address.iter().cloned().collect()
+    }
+
+    /// Is it nothing but another name?
+    pub fn is_alias(&self) -> bool {
+        self.external_name.is_some()
     }
 
     /// Older services first; what two of the same age are is decided by name.

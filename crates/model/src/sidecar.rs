@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use pilot_base::{Host, Labels, Name};
 
-use crate::{ConnectionPool, Destination, Protocol};
+use crate::{ConnectionPool, Destination, Protocol, ServerTls};
 
 /// What a proxy listens on and can reach.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -22,6 +24,8 @@ pub struct IngressListener {
     pub capture: CaptureMode,
     /// Where the application listens; at the address that was called, if nothing is said.
     pub default_endpoint: Option<DefaultEndpoint>,
+    /// TLS that ends here, for clients that are not sidecars.
+    pub tls: Option<Arc<ServerTls>>,
     pub connection_pool: Option<ConnectionPool>,
 }
 

@@ -17,10 +17,12 @@ mod grpc;
 mod inbound;
 mod inputs;
 mod issues;
+mod keys;
 mod layered;
 mod listeners;
 mod manifests;
 mod names;
+mod namespaces;
 mod patched;
 mod plans;
 mod registry;
@@ -33,8 +35,9 @@ mod workloads;
 
 use std::sync::Arc;
 
+use pilot_base::SharedMap;
 use pilot_incr::{Engine, Graph, Table};
-use pilot_model::ProxyId;
+use pilot_model::{ConfigId, KeySource, ProxyId, Span};
 
 pub use audience::Audience;
 pub use inputs::Inputs;
@@ -47,6 +50,7 @@ pub(crate) struct Outputs {
     pub(crate) audiences: Table<ProxyId, Arc<Audience>>,
     pub(crate) manifests: Table<Arc<Audience>, Sent>,
     pub(crate) issues: IssueTables,
+    pub(crate) wanted_keys: Table<KeySource, SharedMap<(ConfigId, usize), Span>>,
 }
 
 pub(crate) fn build() -> (Engine, Inputs, Outputs) {
@@ -55,6 +59,7 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     let registry = registry::Registry::declare(graph, inputs);
     let rules = rules::Rules::declare(graph, inputs);
     let policies = security::Policies::declare(graph, inputs);
+    let keys = keys::Keys::declare(graph, inputs, registry);
     let gateways = gateways::GatewayIndex::declare(graph, inputs);
     let envoy_filters = envoy_filters::EnvoyFilters::declare(graph, inputs);
     let telemetries = telemetry::Telemetries::declare(graph, inputs, registry);
@@ -75,8 +80,13 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     };
     let patched = patched::Patched::declare(graph, plans, audiences, parts);
     let manifests = manifests::declare(graph, audiences, parts, patched);
-    let issues =
-        IssueTables::declare(graph, inputs, registry, rules, (parts.gateways.issues, patched.faults));
-    let outputs = Outputs { audiences: audiences.of_proxy, manifests, issues };
+    let issues = IssueTables::declare(
+        graph,
+        inputs,
+        registry,
+        rules,
+        (parts.gateways.issues, patched.faults, keys.issues),
+    );
+    let outputs = Outputs { audiences: audiences.of_proxy, manifests, issues, wanted_keys: keys.wanted };
     (std::mem::take(graph).build(), inputs, outputs)
 }

@@ -1,16 +1,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilot_base::{Issue, Name, ObjectRef};
+use pilot_base::{Issue, Name, ObjectRef, SharedMap};
 use pilot_incr::{Commit, Engine, NodeStats, Origin, Txn};
-use pilot_model::{Kind, ProxyId};
+use pilot_model::{KeySource, Kind, ProxyId, Span};
 use pilot_xds::Manifests;
 
 use crate::graph::{self, Audience, Inputs, Outputs};
 
 /// Objects that say who and where, and not what to do.
-const BACKGROUND: [&str; 8] =
-    ["Service", "EndpointSlice", "Endpoints", "Pod", "Node", "Namespace", "Proxy", "Options"];
+const BACKGROUND: [&str; 9] =
+    ["Service", "EndpointSlice", "Endpoints", "Pod", "Node", "Namespace", "Proxy", "Options", "KeySet"];
 
 /// So many resources are traced back between two commits: tracing walks tables, and a thousand proxies may refuse at once.
 const TRACED: usize = 64;
@@ -36,6 +36,8 @@ pub struct Changes {
     pub proxies: Vec<(ProxyId, Option<Arc<Audience>>)>,
     /// Objects whose issues differ, with all that is wrong with them now.
     pub issues: Vec<(ObjectRef, Vec<Issue>)>,
+    /// Keys that are asked for, with how long to wait for them; nothing for those that nobody asks for any more.
+    pub wanted_keys: Vec<(KeySource, Option<Span>)>,
 }
 
 impl Default for Pipeline {
@@ -73,9 +75,13 @@ impl Pipeline {
         let proxies = self.engine.changes(&self.outputs.audiences);
         let proxies =
             proxies.into_iter().map(|(proxy, _, audience)| (*proxy, audience.map(|a| Arc::clone(&**a))));
-        let (manifests, proxies) = (manifests.collect(), proxies.collect());
+        let wanted = self.engine.changes(&self.outputs.wanted_keys).into_iter();
+        let longest = |rules: &SharedMap<_, Span>| rules.iter().map(|(_, wait)| *wait).max();
+        let wanted =
+            wanted.map(|(source, _, rules)| (source.clone(), rules.and_then(|rules| longest(rules))));
+        let (manifests, proxies, wanted_keys) = (manifests.collect(), proxies.collect(), wanted.collect());
         let issues = self.update_issues(&commit);
-        Changes { commit, manifests, proxies, issues }
+        Changes { commit, manifests, proxies, issues, wanted_keys }
     }
 
     /// What is wrong, object by object, as far as it can only be known by looking at several.
@@ -133,6 +139,7 @@ impl Pipeline {
             (Kind::DestinationRule, tables.destination_rules),
             (Kind::Gateway, tables.gateways),
             (Kind::EnvoyFilter, tables.envoy_filters),
+            (Kind::RequestAuthentication, tables.request_authentications),
         ] {
             for (id, _, issues) in self.engine.changes(&table) {
                 let object = id.object(kind);

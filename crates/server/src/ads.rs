@@ -3,14 +3,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderValue, Request, Response, header};
-use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 use tonic_prost::ProstDecoder;
 
 use crate::body::StreamBody;
-use crate::stream::{Hub, Incoming, serve};
+use crate::incoming::{DeltaRequest, Incoming, SotwRequest};
+use crate::stream::{Hub, serve};
 
 /// The aggregated discovery service, on the level of HTTP: so that what is sent may share its bytes.
 #[derive(Clone)]
@@ -48,8 +48,8 @@ impl tower::Service<Request<Body>> for Ads {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.uri().path().rsplit('/').next().unwrap_or_default();
         let response = match method {
-            "StreamAggregatedResources" => self.answer::<DiscoveryRequest>(request),
-            "DeltaAggregatedResources" => self.answer::<DeltaDiscoveryRequest>(request),
+            "StreamAggregatedResources" => self.answer::<SotwRequest>(request),
+            "DeltaAggregatedResources" => self.answer::<DeltaRequest>(request),
             other => Status::unimplemented(format!("{} has no method {other}", Self::NAME)).into_http(),
         };
         ready(Ok(response))

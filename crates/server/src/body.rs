@@ -38,9 +38,9 @@ impl StreamBody {
 }
 
 impl Outgoing {
-    /// Queues a message that consists of `own` and, behind it, `shared`.
-    pub(crate) fn send(&self, own: &[u8], shared: Bytes) {
-        let len = own.len() + shared.len();
+    /// Queues a message that consists of `own` and, behind it, what is shared.
+    pub(crate) fn send(&self, own: &[u8], shared: Vec<Bytes>) {
+        let len = own.len() + shared.iter().map(Bytes::len).sum::<usize>();
         let is_small = len <= SMALL;
         let mut head = BytesMut::with_capacity(MESSAGE_HEADER + if is_small { len } else { own.len() });
         head.put_u8(0);
@@ -48,12 +48,12 @@ impl Outgoing {
         head.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
         head.put_slice(own);
         if is_small {
-            head.put_slice(&shared);
+            shared.iter().for_each(|block| head.put_slice(block));
         }
         // The receiver drives the sender, so it is there.
         let _gone = self.0.send(head.freeze());
         if !is_small {
-            let _gone = self.0.send(shared);
+            shared.into_iter().for_each(|block| drop(self.0.send(block)));
         }
     }
 }

@@ -1,11 +1,11 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use pilot_base::{Issue, Name};
 use pilot_incr::{Shard, Txn};
-use pilot_model::{MeshOptions, Proxy, ProxyId};
+use pilot_model::{KeySet, KeySource, MeshOptions, Proxy, ProxyId, Span};
 use pilot_pipeline::Pipeline;
 use pilot_source::{Batch, CHANNEL_CAPACITY, Source};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -33,6 +33,8 @@ enum Command {
     Disconnect(ProxyId),
     /// All that a proxy refuses now.
     Refusals(ProxyId, Vec<Refusal>),
+    /// What came of asking for keys; nothing if nobody wants them any more.
+    KeySet(KeySource, Option<KeySet>),
     Stop,
 }
 
@@ -48,8 +50,12 @@ pub struct EngineHandle {
     commands: mpsc::UnboundedSender<Command>,
     issues: watch::Receiver<Arc<Vec<Issue>>>,
     ready: watch::Receiver<bool>,
+    wanted_keys: watch::Receiver<WantedKeys>,
     ids: Arc<AtomicU64>,
 }
+
+/// Where keys are asked for, and how long to wait for them.
+pub(crate) type WantedKeys = BTreeMap<KeySource, Span>;
 
 /// How many commands are committed together at most: a transaction should not grow without limit while proxies wait.
 const COMMANDS_AT_ONCE: usize = 1024;
@@ -60,6 +66,7 @@ impl Engine {
         let (commands, receiver) = mpsc::unbounded_channel();
         let (ledger, issues) = Ledger::new();
         let (ready_sender, ready) = watch::channel(sources == 0);
+        let (wanted_sender, wanted_keys) = watch::channel(WantedKeys::new());
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let mut worker = Worker {
                 pipeline: Pipeline::new(),
@@ -70,12 +77,13 @@ impl Engine {
                 awaited: sources,
                 complete: BTreeSet::new(),
                 ready: ready_sender,
+                wanted_keys: wanted_sender,
             };
             worker.begin(options);
             worker.work(receiver);
         })?;
         let ids = Arc::new(AtomicU64::new(1));
-        Ok(Self { thread, handle: EngineHandle { commands, issues, ready, ids } })
+        Ok(Self { thread, handle: EngineHandle { commands, issues, ready, wanted_keys, ids } })
     }
 
     pub fn handle(&self) -> &EngineHandle {
@@ -135,6 +143,14 @@ impl EngineHandle {
         Arc::clone(&self.issues.borrow())
     }
 
+    pub(crate) fn wanted_keys(&self) -> watch::Receiver<WantedKeys> {
+        self.wanted_keys.clone()
+    }
+
+    pub(crate) fn key_set(&self, source: KeySource, set: Option<KeySet>) {
+        let _gone = self.commands.send(Command::KeySet(source, set));
+    }
+
     pub(crate) fn next_id(&self) -> ProxyId {
         ProxyId(self.ids.fetch_add(1, Ordering::Relaxed))
     }
@@ -165,6 +181,7 @@ struct Worker {
     /// The sources that have told everything they had.
     complete: BTreeSet<Shard>,
     ready: watch::Sender<bool>,
+    wanted_keys: watch::Sender<WantedKeys>,
 }
 
 /// What waits for a transaction to be committed.
@@ -235,6 +252,8 @@ impl Worker {
                 let issues = refusals.iter().flat_map(|refusal| refusal.issues(&mut behind)).collect();
                 self.ledger.set(&Place::Proxy(id.0), issues);
             }
+            Command::KeySet(source, Some(set)) => txn.upsert(&inputs.key_sets, OWN_SHARD, source, set),
+            Command::KeySet(source, None) => txn.remove(&inputs.key_sets, OWN_SHARD, source),
             Command::Stop => waiting.stop = true,
         }
     }
@@ -246,6 +265,7 @@ impl Worker {
             for (object, issues) in &changes.issues {
                 self.ledger.set(&Place::Object(object.clone()), issues.clone());
             }
+            self.want(changes.wanted_keys);
         }
         for (id, waiting) in seats {
             // A stream that left before it was seated has no audience any more.
@@ -259,5 +279,19 @@ impl Worker {
         if self.complete.len() >= self.awaited {
             self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
         }
+    }
+
+    fn want(&self, changes: Vec<(KeySource, Option<Span>)>) {
+        if changes.is_empty() {
+            return;
+        }
+        self.wanted_keys.send_modify(|wanted| {
+            for (source, wait) in changes {
+                match wait {
+                    Some(wait) => wanted.insert(source, wait),
+                    None => wanted.remove(&source),
+                };
+            }
+        });
     }
 }

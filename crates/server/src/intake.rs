@@ -33,6 +33,7 @@ impl Intake {
                 Event::Apply(object) => inputs.upsert(txn, shard, object),
                 Event::Delete(key) => inputs.remove(txn, shard, key),
                 Event::Mesh(mesh) => txn.upsert(&inputs.mesh, OWN_SHARD, (), *mesh),
+                Event::Networks(networks) => txn.upsert(&inputs.networks, OWN_SHARD, (), *networks),
             }
         }
         is_complete

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   sources ──Batch──► engine thread ──commit──► one channel per audience ──► streams ──► proxies
-//!                          ▲                                                    │
+//!                        ▲ ▲                                                    │
+//!   keys of token issuers ┘ │                                                    │
 //!                          └────────── a proxy comes, goes, refuses ◄───────────┘
 //! ```
 //!
@@ -15,8 +16,10 @@ mod clock;
 mod engine;
 mod grpc;
 mod http_server;
+mod incoming;
 mod intake;
 mod issues;
+mod key_sets;
 mod metrics;
 mod node;
 mod pages;
@@ -29,6 +32,7 @@ pub use clock::SystemClock;
 pub use engine::{Engine, EngineHandle};
 pub use grpc::{GrpcOptions, GrpcServer};
 pub use http_server::{HttpServer, Protocols, serve_http};
+pub use key_sets::{KeyFetcher, KeyOptions};
 pub use metrics::Metrics;
 pub use pages::{BuildInfo, Pages};
 pub use tonic::service::Routes;

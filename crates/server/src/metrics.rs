@@ -7,8 +7,8 @@ use pilot_model::Version;
 use pilot_source::Event;
 use pilot_xds::TypeUrl;
 use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 /// What the server counts, under the names that Istio's dashboards and alerts know.
@@ -22,6 +22,8 @@ pub struct Metrics {
     rejects: IntCounterVec,
     stale: IntCounterVec,
     inbound: IntCounterVec,
+    key_fetches: IntCounter,
+    failed_key_fetches: IntCounter,
     issues: IntGauge,
     uptime: IntGauge,
 }
@@ -32,6 +34,11 @@ impl Metrics {
         let registry = Registry::new();
         let counter = |name: &str, help: &str, label: &str| -> prometheus::Result<IntCounterVec> {
             let metric = IntCounterVec::new(Opts::new(name, help), &[label])?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let plain_counter = |name: &str, help: &str| -> prometheus::Result<IntCounter> {
+            let metric = IntCounter::new(name, help)?;
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
@@ -62,6 +69,14 @@ impl Metrics {
             rejects: counter("pilot_total_xds_rejects", "Responses that proxies refused.", "type")?,
             stale: counter("pilot_xds_expired_nonce", "Requests that answered an old response.", "type")?,
             inbound: counter("pilot_inbound_updates", "Changes told by sources.", "type")?,
+            key_fetches: plain_counter(
+                "pilot_jwks_resolver_network_fetch_success_total",
+                "Key sets of token issuers that came.",
+            )?,
+            failed_key_fetches: plain_counter(
+                "pilot_jwks_resolver_network_fetch_fail_total",
+                "Key sets of token issuers that did not come.",
+            )?,
             issues: gauge("pilot_issues", "Things that are wrong with rules, files and proxies now.")?,
             uptime: gauge("istiod_uptime_seconds", "Seconds since the server started.")?,
             registry,
@@ -103,6 +118,11 @@ impl Metrics {
         self.stale.with_label_values(&[type_url.short()]).inc();
     }
 
+    pub(crate) fn note_key_fetch<T, E>(&self, answer: &Result<T, E>) {
+        let counter = if answer.is_ok() { &self.key_fetches } else { &self.failed_key_fetches };
+        counter.inc();
+    }
+
     pub(crate) fn note_events(&self, events: &[Event]) {
         for event in events {
             let label = match event {
@@ -110,7 +130,7 @@ impl Metrics {
                 Event::Apply(object) | Event::InitApply(object) => update_type(object.key().0),
                 Event::Delete((kind, _)) if *kind == pilot_model::Kind::Service => "svcdelete",
                 Event::Delete((kind, _)) => update_type(*kind),
-                Event::Mesh(_) => "config",
+                Event::Mesh(_) | Event::Networks(_) => "config",
             };
             self.inbound.with_label_values(&[label]).inc();
         }

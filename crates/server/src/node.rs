@@ -49,6 +49,12 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         labels,
         cluster: meta.name("CLUSTER_ID"),
         network: meta.name("NETWORK"),
+        network_view: meta
+            .text("REQUESTED_NETWORK_VIEW")
+            .split(',')
+            .filter(|network| !network.is_empty())
+            .map(Name::new)
+            .collect(),
         mesh_id: meta.name("MESH_ID"),
         node: meta.name("NODE_NAME"),
         service_account: meta.name("SERVICE_ACCOUNT"),
@@ -76,6 +82,7 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         client_files: meta.files("TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
         dns_capture: meta.is_true("DNS_CAPTURE"),
         dns_auto_allocate: meta.is_true("DNS_AUTO_ALLOCATE"),
+        dns_proxy: dns_proxy(&meta.text("DNS_PROXY_ADDR")),
         service_cluster: node.cluster.as_str().into(),
         otel_annotation: meta.annotation("resource.opentelemetry.io/service.name"),
         workload_name: meta.name("WORKLOAD_NAME"),
@@ -111,6 +118,15 @@ fn namespace(said: &str, domain: &str) -> Name {
         Some((first, _)) => first.into(),
         None => Name::empty(),
     }
+}
+
+/// Where the agent answers DNS queries; its usual place, if it does not say.
+fn dns_proxy(address: &str) -> (Name, u16) {
+    const PORT: u16 = 15053;
+    let (host, port) = address.rsplit_once(':').unwrap_or(("localhost", ""));
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = if host == "localhost" { "127.0.0.1" } else { host };
+    (Name::new(host), port.parse().unwrap_or(PORT))
 }
 
 /// From labels, else what Envoy was told.

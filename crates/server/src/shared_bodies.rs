@@ -4,14 +4,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use pilot_base::{FastMap, Hash64, Hasher64};
-use pilot_xds::{Protocol, Response};
+use pilot_xds::{Piece, Protocol, Response, TypeUrl};
 use tokio::sync::Notify;
 
 use crate::body::SMALL;
 
 /// The bytes of resources that many streams are sent at about the same time, put together once.
 ///
-/// What is shared is the list of resources: streams that ask for different things share when their lists are the same.
+/// A body is cut into blocks, and blocks are shared. Where it is cut depends on what stands there and not on how much
+/// stands before it. So bodies that differ in a few places, as those of proxies with services of their own do, share all
+/// blocks but the few in which they differ.
 #[derive(Default)]
 pub(crate) struct SharedBodies {
     entries: Mutex<FastMap<Hash64, Entry>>,
@@ -19,32 +21,56 @@ pub(crate) struct SharedBodies {
 }
 
 struct Entry {
-    body: Arc<OnceLock<Bytes>>,
+    block: Arc<OnceLock<Bytes>>,
     /// Was it asked for since the last sweep?
     used: bool,
 }
 
-/// How long a body is kept after nobody asks for it any more: longer than a push to everybody takes.
+/// How long a block is kept after nobody asks for it any more: longer than a push to everybody takes.
 const KEEP: Duration = Duration::from_secs(1);
+/// Blocks are not cut smaller, so that each is worth its entry.
+const LEAST: usize = 16 << 10;
+/// Nor are they larger, unless one piece is.
+const MOST: usize = 128 << 10;
+/// Behind one of so many pieces a block may end.
+const CUT_ONE_OF: u64 = 8;
 
 impl SharedBodies {
     /// The resources of a response, as they stand in the encoded message.
-    pub(crate) fn of(&self, response: &Response, protocol: Protocol, len: usize) -> Bytes {
+    pub(crate) fn of(&self, response: &Response, protocol: Protocol, len: usize) -> Vec<Bytes> {
         if len <= SMALL {
-            return assemble(response, protocol, len);
+            let pieces: Vec<Piece<'_>> = response.shared_pieces(protocol).collect();
+            return vec![assemble(&pieces, len)];
         }
-        let key = key(response, protocol);
-        let body = {
+        let mut blocks = Vec::with_capacity(len / LEAST + 1);
+        let mut open = Open::new(response.type_url, protocol);
+        for piece in response.shared_pieces(protocol) {
+            open.add(piece);
+            if open.ends_behind(piece) {
+                blocks.push(self.block(&open));
+                open = Open::new(response.type_url, protocol);
+            }
+        }
+        if !open.pieces.is_empty() {
+            blocks.push(self.block(&open));
+        }
+        blocks
+    }
+
+    fn block(&self, open: &Open<'_>) -> Bytes {
+        let block = {
             let mut entries = self.entries.lock();
             if entries.is_empty() {
                 self.filled.notify_one();
             }
-            let entry = entries.entry(key).or_insert_with(|| Entry { body: Arc::default(), used: true });
+            let entry = entries
+                .entry(open.key.finish())
+                .or_insert_with(|| Entry { block: Arc::default(), used: true });
             entry.used = true;
-            Arc::clone(&entry.body)
+            Arc::clone(&entry.block)
         };
         // Others who want the same wait here instead of doing the same.
-        body.get_or_init(|| assemble(response, protocol, len)).clone()
+        block.get_or_init(|| assemble(&open.pieces, open.len)).clone()
     }
 
     /// Forgets what is not asked for any more. Sleeps while there is nothing to forget.
@@ -59,17 +85,82 @@ impl SharedBodies {
     }
 }
 
-fn key(response: &Response, protocol: Protocol) -> Hash64 {
-    let mut hasher = Hasher64::default();
-    hasher.write_u64(response.type_url.index() as u64).write_u64(u64::from(protocol == Protocol::Delta));
-    for resource in &response.resources {
-        hasher.write(resource.name().as_bytes()).write_u64(resource.version().0);
-    }
-    hasher.finish()
+/// A block that is not cut yet.
+struct Open<'a> {
+    key: Hasher64,
+    pieces: Vec<Piece<'a>>,
+    len: usize,
 }
 
-fn assemble(response: &Response, protocol: Protocol, len: usize) -> Bytes {
-    let mut body = BytesMut::with_capacity(len);
-    response.shared_pieces(protocol).for_each(|piece| body.extend_from_slice(piece));
-    body.freeze()
+impl<'a> Open<'a> {
+    fn new(type_url: TypeUrl, protocol: Protocol) -> Self {
+        let mut key = Hasher64::default();
+        key.write_u64(type_url.index() as u64).write_u64(u64::from(protocol == Protocol::Delta));
+        Self { key, pieces: Vec::new(), len: 0 }
+    }
+
+    fn add(&mut self, piece: Piece<'a>) {
+        self.key.write_u64(piece.mark.0);
+        self.pieces.push(piece);
+        self.len += piece.bytes.len();
+    }
+
+    fn ends_behind(&self, piece: Piece<'_>) -> bool {
+        self.len >= MOST || self.len >= LEAST && piece.mark.0.is_multiple_of(CUT_ONE_OF)
+    }
+}
+
+fn assemble(pieces: &[Piece<'_>], len: usize) -> Bytes {
+    let mut block = BytesMut::with_capacity(len);
+    pieces.iter().for_each(|piece| block.extend_from_slice(piece.bytes));
+    block.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use pilot_base::Name;
+    use pilot_xds::{Encoded, Protocol, Response, TypeUrl};
+
+    use super::SharedBodies;
+
+    fn response(names: &[String]) -> Response {
+        let encode = |name: &String| Arc::new(Encoded::new(TypeUrl::Cluster, Name::new(name), &[7; 2000]));
+        Response {
+            type_url: TypeUrl::Cluster,
+            version: "1".to_owned(),
+            nonce: "1".to_owned(),
+            resources: names.iter().map(encode).collect(),
+            removed: Vec::new(),
+        }
+    }
+
+    fn blocks(bodies: &SharedBodies, response: &Response) -> Vec<Bytes> {
+        let len = response.resources.iter().map(|r| r.delta_len()).sum();
+        let blocks = bodies.of(response, Protocol::Delta, len);
+        let whole: Vec<u8> =
+            response.shared_pieces(Protocol::Delta).flat_map(|piece| piece.bytes).copied().collect();
+        assert_eq!(blocks.concat(), whole, "blocks are the body");
+        blocks
+    }
+
+    #[test]
+    fn bodies_that_differ_in_one_place_share_the_rest() {
+        let bodies = SharedBodies::default();
+        let mut names: Vec<String> = (0..1000).map(|i| format!("c{i:04}")).collect();
+        let common = blocks(&bodies, &response(&names));
+        names.insert(500, "own".to_owned());
+        let own = blocks(&bodies, &response(&names));
+        let is_shared = |block: &&Bytes| common.iter().any(|other| other.as_ptr() == block.as_ptr());
+        let shared = own.iter().filter(is_shared).count();
+        assert!(own.len() > 20, "{} blocks", own.len());
+        assert!(shared + 3 >= own.len(), "{shared} of {}", own.len());
+    }
+
+    #[test]
+    fn what_is_small_is_one_block() {
+        assert_eq!(blocks(&SharedBodies::default(), &response(&["a".to_owned()])).len(), 1);
+    }
 }

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilot_base::{Clock, Hash64, Millis, Name};
-use pilot_envoy_api::envoy::config::core::v3::Node;
-use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use pilot_model::{Proxy, ProxyId};
-use pilot_xds::{Ask, Event, Pacing, Protocol, Request, Session, TypeUrl};
+use pilot_xds::{Event, Pacing, Session, TypeUrl};
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
 
 use crate::body::Outgoing;
 use crate::engine::EngineHandle;
+use crate::incoming::{Incoming, cut};
 use crate::metrics::Metrics;
 use crate::node;
 use crate::publish::{Feed, Seat};
@@ -39,90 +38,19 @@ const FIRST_REQUEST: Duration = Duration::from_secs(30);
 /// No proxy asks for so many names, but somebody who wants to exhaust memory does.
 const MAX_NAMES_SIZE: usize = 64 << 20;
 
-/// More of an error text nobody reads.
-const MAX_ERROR: usize = 4 << 10;
+/// More of a reason nobody reads.
 const MAX_REASON: usize = 1 << 10;
 /// So many of the resources that a proxy refuses are named.
 const NAMED: usize = 5;
 
 /// Types that Istio's agent and proxies may ask for and that have no content yet; asking is no mistake.
-const NOT_SERVED: [&str; 6] = [
+const NOT_SERVED: [&str; 5] = [
     "type.googleapis.com/istio.v1.HealthInformation",
-    "type.googleapis.com/istio.networking.nds.v1.NameTable",
     "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
     "type.googleapis.com/istio.workload.Address",
     "type.googleapis.com/istio.workload.Workload",
     "type.googleapis.com/istio.security.Authorization",
 ];
-
-/// The two requests, as far as they say the same.
-pub(crate) trait Incoming: prost::Message + Default + 'static {
-    const PROTOCOL: Protocol;
-    fn node(&self) -> Option<&Node>;
-    fn type_url(&self) -> &str;
-    fn into_request(self, type_url: TypeUrl) -> Request;
-}
-
-fn names(names: Vec<String>) -> Vec<Name> {
-    names.into_iter().map(Name::from).collect()
-}
-
-impl Incoming for DiscoveryRequest {
-    const PROTOCOL: Protocol = Protocol::StateOfTheWorld;
-
-    fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
-    }
-
-    fn type_url(&self) -> &str {
-        &self.type_url
-    }
-
-    fn into_request(self, type_url: TypeUrl) -> Request {
-        let returning = !self.version_info.is_empty();
-        Request {
-            type_url,
-            nonce: self.response_nonce,
-            error: self.error_detail.map(|status| cut(status.message, MAX_ERROR)),
-            ask: Ask::Names { names: names(self.resource_names), returning },
-        }
-    }
-}
-
-impl Incoming for DeltaDiscoveryRequest {
-    const PROTOCOL: Protocol = Protocol::Delta;
-
-    fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
-    }
-
-    fn type_url(&self) -> &str {
-        &self.type_url
-    }
-
-    fn into_request(self, type_url: TypeUrl) -> Request {
-        let initial = self.initial_resource_versions.into_iter();
-        Request {
-            type_url,
-            nonce: self.response_nonce,
-            error: self.error_detail.map(|status| cut(status.message, MAX_ERROR)),
-            ask: Ask::Changes {
-                subscribe: names(self.resource_names_subscribe),
-                unsubscribe: names(self.resource_names_unsubscribe),
-                initial: initial.map(|(name, version)| (name.into(), version)).collect(),
-            },
-        }
-    }
-}
-
-/// The beginning of a text, up to a number of bytes.
-fn cut(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-    }
-    text
-}
 
 /// Runs a stream to its end.
 pub(crate) async fn serve<M: Incoming>(hub: Arc<Hub>, incoming: Streaming<M>, out: Outgoing) -> Status {
@@ -264,7 +192,8 @@ impl Stream {
         let Some(type_url) = TypeUrl::parse(message.type_url()) else {
             return self.unknown(message.type_url());
         };
-        self.session.request(message.into_request(type_url));
+        let request = message.into_request(type_url, &self.session)?;
+        self.session.request(request);
         if self.session.names_size() > MAX_NAMES_SIZE {
             return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));
         }
@@ -290,8 +219,9 @@ impl Stream {
         let mut sent = false;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             let tail = response.tail(protocol);
-            let shared = self.hub.bodies.of(&response, protocol, response.len(protocol) - tail.len());
-            self.hub.metrics.pushed(response.type_url, tail.len() + shared.len());
+            let len = response.len(protocol);
+            let shared = self.hub.bodies.of(&response, protocol, len - tail.len());
+            self.hub.metrics.pushed(response.type_url, len);
             self.out.send(&tail, shared);
             sent = true;
         }

@@ -81,8 +81,12 @@ impl Client {
             Protocol::StateOfTheWorld => Ask::Names { names, returning: self.held.contains_key(&type_url) },
             Protocol::Delta => {
                 let held = self.held.get(&type_url).into_iter().flatten();
-                let initial =
-                    held.map(|(name, h)| (name.clone(), h.resource.version().to_string())).collect();
+                let held = held.map(|(name, h)| pilot_xds::Held {
+                    name: name.clone(),
+                    version: Some(h.resource.version()),
+                    served: None,
+                });
+                let initial = held.collect();
                 Ask::Changes { subscribe: names, unsubscribe: vec![], initial }
             }
         };

@@ -9,18 +9,59 @@ use pilot_source::{Batch, Event, Running, Sink, Source};
 use crate::walk::{above, real_parent};
 use crate::watch::{Interest, Watch, may_lead_on};
 
-/// The settings of the mesh in a file, which may appear, change and go.
+/// What a file of the mesh is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    Settings,
+    Networks,
+}
+
+/// The settings of the mesh in a file, or its networks, which may appear, change and go.
 pub struct MeshFile {
     path: PathBuf,
+    about: About,
     watch: Watch,
     /// What was last told.
     told: Option<String>,
     troubled: bool,
 }
 
+impl About {
+    fn read(self, text: &str, file: &str) -> Result<(Event, Vec<Issue>), Vec<Issue>> {
+        match self {
+            Self::Settings => pilot_config::read_mesh_config(text, file)
+                .map(|(mesh, issues)| (Event::Mesh(Box::new(mesh)), issues)),
+            Self::Networks => pilot_config::read_mesh_networks(text, file)
+                .map(|(networks, issues)| (Event::Networks(Box::new(networks)), issues)),
+        }
+    }
+
+    fn default(self) -> Event {
+        match self {
+            Self::Settings => Event::Mesh(Box::default()),
+            Self::Networks => Event::Networks(Box::default()),
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Settings => "MeshConfig",
+            Self::Networks => "MeshNetworks",
+        }
+    }
+}
+
 impl MeshFile {
     pub fn open(path: impl Into<PathBuf>) -> notify::Result<Self> {
-        let path = path.into();
+        Self::follow(path.into(), About::Settings)
+    }
+
+    /// The networks of the mesh.
+    pub fn open_networks(path: impl Into<PathBuf>) -> notify::Result<Self> {
+        Self::follow(path.into(), About::Networks)
+    }
+
+    fn follow(path: PathBuf, about: About) -> notify::Result<Self> {
         let names: BTreeSet<OsString> = path.iter().map(OsStr::to_owned).collect();
         let own = path.file_name().map(OsStr::to_owned);
         let is_read = move |touched: &Path| touched.file_name() == own.as_deref();
@@ -29,7 +70,7 @@ impl MeshFile {
             touched.file_name().is_some_and(|n| names.contains(n)) || may_lead_on(touched)
         };
         let watch = Watch::new(Interest { is_read: Box::new(is_read), leads_on: Box::new(leads_on) })?;
-        Ok(Self { path, watch, told: None, troubled: false })
+        Ok(Self { path, about, watch, told: None, troubled: false })
     }
 
     /// Reads the file if it says something new. A file that is gone leaves what it said.
@@ -56,13 +97,13 @@ impl MeshFile {
         if self.told.as_ref() == Some(&text) {
             return Batch::default();
         }
-        let read = pilot_config::read_mesh_config(&text, &self.path.display().to_string());
+        let read = self.about.read(&text, &self.path.display().to_string());
         self.told = Some(text);
         match read {
-            Ok((mesh, more)) => {
+            Ok((event, more)) => {
                 issues.extend(more);
                 let mut batch = self.note(issues);
-                batch.events.push(Event::Mesh(Box::new(mesh)));
+                batch.events.push(event);
                 batch
             }
             Err(more) => {
@@ -74,7 +115,7 @@ impl MeshFile {
 
     fn issue(&self, message: String) -> Issue {
         let file = self.path.display().to_string();
-        Issue::error(ObjectRef::new("MeshConfig", Name::empty(), file.as_str()), "", message).at(file)
+        Issue::error(ObjectRef::new(self.about.kind(), Name::empty(), file.as_str()), "", message).at(file)
     }
 
     fn note(&mut self, issues: Vec<Issue>) -> Batch {
@@ -96,8 +137,8 @@ impl Source for MeshFile {
         Box::pin(async move {
             let mut batch = self.look();
             // Without a file the mesh has Istio's defaults.
-            if !batch.events.iter().any(|event| matches!(event, Event::Mesh(_))) {
-                batch.events.push(Event::Mesh(Box::default()));
+            if batch.events.is_empty() {
+                batch.events.push(self.about.default());
             }
             batch.events.extend([Event::Init, Event::InitDone]);
             loop {

@@ -61,7 +61,7 @@ impl Mirror {
                     assert!(self.ready && self.init.is_none(), "Delete before InitDone");
                     assert!(self.objects.remove(&key).is_some(), "Delete of what was never told: {key:?}");
                 }
-                Event::Mesh(_) => {}
+                Event::Mesh(_) | Event::Networks(_) => {}
             }
         }
         for (place, issues) in batch.issues {

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use pilot_base::{Issue, Name};
-use pilot_model::{MeshConfig, Object, ObjectKey};
+use pilot_model::{MeshConfig, MeshNetworks, Object, ObjectKey};
 use tokio::sync::mpsc;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -29,6 +29,8 @@ pub enum Event {
     Delete(ObjectKey),
     /// The settings of the whole mesh.
     Mesh(Box<MeshConfig>),
+    /// Its networks.
+    Networks(Box<MeshNetworks>),
 }
 
 /// What becomes visible together.

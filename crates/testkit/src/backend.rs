@@ -123,7 +123,8 @@ async fn answer(
         "sni": asked_for,
         "headers": headers,
     });
-    let mut response = Response::new(Full::new(Bytes::from(told.to_string())));
+    let text = server.backend.serves.get(path).cloned().unwrap_or_else(|| told.to_string());
+    let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() =
         failing.and_then(|fail| http::StatusCode::from_u16(fail.status).ok()).unwrap_or(http::StatusCode::OK);
     if let Ok(name) = http::HeaderValue::from_str(&server.name) {

@@ -19,6 +19,9 @@ pub struct Scenario {
     pub client: Client,
     #[serde(default)]
     pub mesh: serde_json::Map<String, Value>,
+    /// Switches in the server's environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub backends: BTreeMap<String, Backend>,
     pub world: String,
@@ -28,6 +31,8 @@ pub struct Scenario {
     /// Only a real Envoy can tell, because what its filters do is not simulated.
     #[serde(default)]
     pub real: bool,
+    /// Why it is not for a real istiod, which does something else.
+    pub istiod: Option<String>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
@@ -71,6 +76,9 @@ pub struct Backend {
     /// Speaks TLS, with the certificate for servers.
     #[serde(default)]
     pub tls: bool,
+    /// Texts that it answers with, by path.
+    #[serde(default)]
+    pub serves: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize, Clone, Copy, Debug)]

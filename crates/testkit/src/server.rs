@@ -20,6 +20,11 @@ pub struct PilotServer {
 impl PilotServer {
     /// Starts a server that follows `scratch/config`, and waits until it is ready.
     pub async fn start(scratch: &Path, more: &[&str]) -> anyhow::Result<Self> {
+        Self::start_in(scratch, more, &[]).await
+    }
+
+    /// The same with variables in its environment.
+    pub async fn start_in(scratch: &Path, more: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let config = scratch.join("config");
         std::fs::create_dir_all(&config)?;
         let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
@@ -31,7 +36,8 @@ impl PilotServer {
             .arg(format!("--grpcAddr={grpc}"))
             .arg(format!("--httpAddr={http}"))
             .arg(format!("--monitoringAddr={monitoring}"))
-            .args(more);
+            .args(more)
+            .envs(env.iter().copied());
         let mut process = Process::start(&format!("pilot-{}", grpc.port()), scratch, &mut command)?;
         process.until_ok(http, "/ready").await?;
         Ok(Self { process, grpc, http, monitoring, config })

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use pilot_base::{Hash64, Hasher64, Name, SharedMap, combine_unordered};
 use smallvec::SmallVec;
 
-use crate::TypeUrl;
 use crate::wire::{field_len, put_bytes, put_header};
+use crate::{Protocol, TypeUrl};
 
 /// The field number that `Resource.resource`, `DiscoveryResponse.resources` and `DeltaDiscoveryResponse.resources` share.
 const RESOURCE: u32 = 2;
@@ -24,14 +24,23 @@ const ANY_VALUE: u32 = 2;
 pub struct Encoded {
     name: Name,
     version: Hash64,
-    /// Tag and length of the entry, version and name: what only delta needs.
-    delta_head: Bytes,
-    /// From the tag of `resource` to the first child.
-    head: Bytes,
+    /// The entry up to the first child.
+    head: Box<[u8]>,
+    /// Where in it the tag of `resource` stands. What is before it only delta needs.
+    resource_at: u32,
     /// Where in it the message begins.
-    message_at: usize,
+    message_at: u32,
+    /// Of name and version.
+    mark: Hash64,
     children: Children,
     len: usize,
+}
+
+/// A run of bytes of a resource, and what tells it from others of its type without a look at them.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    pub mark: Hash64,
+    pub bytes: &'a [u8],
 }
 
 /// A pre-encoded part of a resource, such as a virtual host, tag and length included.
@@ -194,24 +203,24 @@ impl Encoded {
     pub fn assemble(type_url: TypeUrl, name: Name, message: &[u8], children: Children) -> Self {
         let value_len = message.len() + children.summary.len;
         let any_len = field_len(ANY_TYPE_URL, type_url.as_str().len()) + field_len(ANY_VALUE, value_len);
-        let mut head = Vec::with_capacity(any_len - children.summary.len + 16);
+        let sotw_len = field_len(RESOURCE, any_len);
+        let version = Hasher64::default().write(message).write_u64(children.summary.hash).finish();
+        let text = version.to_text();
+        let inner = field_len(RESOURCE_VERSION, text.len()) + field_len(RESOURCE_NAME, name.len()) + sotw_len;
+        let len = field_len(RESOURCE, inner);
+
+        let mut head = Vec::with_capacity(len - children.summary.len);
+        put_header(&mut head, RESOURCE, inner);
+        put_bytes(&mut head, RESOURCE_VERSION, &text);
+        put_bytes(&mut head, RESOURCE_NAME, name.as_bytes());
+        let resource_at = place(&head);
         put_header(&mut head, RESOURCE, any_len);
         put_bytes(&mut head, ANY_TYPE_URL, type_url.as_str().as_bytes());
         put_header(&mut head, ANY_VALUE, value_len);
-        let message_at = head.len();
+        let message_at = place(&head);
         head.extend_from_slice(message);
-        let version = Hasher64::default().write(message).write_u64(children.summary.hash).finish();
-
-        let sotw_len = head.len() + children.summary.len;
-        let text = version.to_text();
-        let inner = field_len(RESOURCE_VERSION, text.len()) + field_len(RESOURCE_NAME, name.len()) + sotw_len;
-        let mut delta_head = Vec::with_capacity(inner - sotw_len + 12);
-        put_header(&mut delta_head, RESOURCE, inner);
-        put_bytes(&mut delta_head, RESOURCE_VERSION, &text);
-        put_bytes(&mut delta_head, RESOURCE_NAME, name.as_bytes());
-
-        let len = delta_head.len() + sotw_len;
-        Self { name, version, delta_head: delta_head.into(), head: head.into(), message_at, children, len }
+        let mark = Hasher64::default().write(name.as_bytes()).write_u64(version.0).finish();
+        Self { name, version, head: head.into(), resource_at, message_at, mark, children, len }
     }
 
     pub fn name(&self) -> &Name {
@@ -224,7 +233,7 @@ impl Encoded {
 
     /// The message without its children.
     pub fn header(&self) -> &[u8] {
-        &self.head[self.message_at..]
+        &self.head[self.message_at as usize..]
     }
 
     pub fn children(&self) -> &Children {
@@ -238,24 +247,31 @@ impl Encoded {
 
     /// Bytes of the entry in a state-of-the-world response.
     pub fn sotw_len(&self) -> usize {
-        self.len - self.delta_head.len()
+        self.len - self.resource_at as usize
     }
 
-    /// The entry of a state-of-the-world response, piece by piece.
-    pub fn sotw(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.head).chain(self.children.iter().map(Chunk::bytes))
-    }
-
-    /// The entry of a delta response, piece by piece.
-    pub fn delta(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.delta_head).chain(self.sotw())
+    /// The entry of a response, piece by piece.
+    pub fn entry(&self, protocol: Protocol) -> impl Iterator<Item = Piece<'_>> {
+        let from = match protocol {
+            Protocol::Delta => 0,
+            Protocol::StateOfTheWorld => self.resource_at as usize,
+        };
+        let head = Piece { mark: self.mark, bytes: &self.head[from..] };
+        let children = self.children.iter().map(|chunk| Piece { mark: chunk.hash, bytes: &chunk.bytes });
+        std::iter::once(head).chain(children)
     }
 
     /// The message itself, put together again: for debug pages, tests and simulation.
     pub fn message(&self) -> Vec<u8> {
-        let entry: Vec<u8> = self.sotw().flatten().copied().collect();
+        let entry: Vec<u8> =
+            self.entry(Protocol::StateOfTheWorld).flat_map(|piece| piece.bytes).copied().collect();
         any_value(&entry).unwrap_or_default().to_vec()
     }
+}
+
+/// No message is so long that its parts stand further behind.
+fn place(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
 /// The value of the `Any` in a state-of-the-world entry.
@@ -303,7 +319,7 @@ pub type EncodedList = SmallVec<[Arc<Encoded>; 1]>;
 #[cfg(test)]
 mod tests {
     use super::{ChildMap, Children, Chunk, Encoded, Summary};
-    use crate::TypeUrl;
+    use crate::{Protocol, TypeUrl};
     use pilot_base::Name;
 
     fn chunk(text: &str) -> Option<Chunk> {
@@ -317,8 +333,9 @@ mod tests {
     #[test]
     fn one_buffer_is_an_entry_of_both_protocols() {
         let encoded = Encoded::new(TypeUrl::Cluster, "c".into(), b"\x0a\x01c");
-        let (delta, sotw): (Vec<u8>, Vec<u8>) =
-            (encoded.delta().flatten().copied().collect(), encoded.sotw().flatten().copied().collect());
+        let entry =
+            |protocol| encoded.entry(protocol).flat_map(|piece| piece.bytes).copied().collect::<Vec<_>>();
+        let (delta, sotw) = (entry(Protocol::Delta), entry(Protocol::StateOfTheWorld));
         assert!(delta.ends_with(&sotw));
         assert_eq!((delta.len(), sotw.len()), (encoded.delta_len(), encoded.sotw_len()));
         assert_eq!(encoded.message(), b"\x0a\x01c");
@@ -347,7 +364,7 @@ mod tests {
         assert_eq!(changed.version(), direct.version());
         assert_eq!(changed.message(), direct.message());
         assert_eq!(changed.header(), b"\x0a\x0280");
-        assert_eq!(changed.delta_len(), changed.delta().map(|b| b.len()).sum());
+        assert_eq!(changed.delta_len(), changed.entry(Protocol::Delta).map(|piece| piece.bytes.len()).sum());
     }
 
     #[test]
@@ -361,6 +378,6 @@ mod tests {
         let (direct, layered) = (make(direct), make(layered));
         assert_eq!(direct.version(), layered.version());
         assert_eq!(direct.message(), layered.message());
-        assert_eq!(direct.delta_len(), layered.delta().map(|b| b.len()).sum());
+        assert_eq!(direct.delta_len(), layered.entry(Protocol::Delta).map(|piece| piece.bytes.len()).sum());
     }
 }

@@ -21,9 +21,9 @@ mod type_url;
 mod watch;
 pub mod wire;
 
-pub use encoded::{ChildMap, Children, Chunk, Encoded, EncodedList, Summary};
-pub use manifest::{Layer, Manifest, Manifests};
-pub use request::{Ask, Protocol, Request};
+pub use encoded::{ChildMap, Children, Chunk, Encoded, EncodedList, Piece, Summary};
+pub use manifest::{Layer, Manifest, Manifests, Unserved};
+pub use request::{Ask, Held, Protocol, Request};
 pub use response::Response;
 pub use session::{Event, Pacing, Session};
 pub use type_url::TypeUrl;

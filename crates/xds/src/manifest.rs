@@ -15,12 +15,39 @@ pub type Layer = SharedMap<Name, Option<Arc<Encoded>>>;
 #[derive(Clone, Default)]
 pub struct Manifest {
     layers: SmallVec<[Layer; 4]>,
+    unserved: Option<Unserved>,
+}
+
+/// What a client is told of a name that it asks for and that nobody serves. A client that waits for a name goes on when it
+/// is told that nothing is behind it; one that lets go of a name does not mind.
+#[derive(Clone)]
+pub struct Unserved {
+    pub form: fn(&Name, &Manifest, &[u8]) -> Encoded,
+    /// What the form needs to know besides the name and what is served.
+    pub common: Arc<[u8]>,
+}
+
+impl PartialEq for Unserved {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.form, other.form) && self.common == other.common
+    }
 }
 
 impl Manifest {
     /// `layers` from the bottom up.
     pub fn new(layers: impl IntoIterator<Item = Layer>) -> Self {
-        Self { layers: layers.into_iter().collect() }
+        Self { layers: layers.into_iter().collect(), unserved: None }
+    }
+
+    /// Names that nobody serves are answered too.
+    #[must_use]
+    pub fn with_unserved(self, unserved: Unserved) -> Self {
+        Self { unserved: Some(unserved), ..self }
+    }
+
+    /// What is said of a name that is not here, if anything is.
+    pub fn unserved(&self, name: &Name) -> Option<Encoded> {
+        self.unserved.as_ref().map(|unserved| (unserved.form)(name, self, &unserved.common))
     }
 
     /// Puts another layer on top.
@@ -39,13 +66,11 @@ impl Manifest {
     /// All resources: layer by layer, in order of names within each, so that streams which share a layer are sent the
     /// same run of bytes.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
-        let visible =
-            |at: usize, name: &Name| self.layers[at + 1..].iter().all(|upper| upper.get(name).is_none());
         self.layers.iter().enumerate().flat_map(move |(at, layer)| {
-            layer
-                .iter()
-                .filter(move |(name, _)| visible(at, name))
-                .filter_map(|(_, encoded)| encoded.as_ref())
+            let over: SmallVec<[&Layer; 4]> =
+                self.layers[at + 1..].iter().filter(|l| !l.is_empty()).collect();
+            let is_visible = move |name: &Name| over.iter().all(|upper| upper.get(name).is_none());
+            layer.iter().filter(move |(name, _)| is_visible(name)).filter_map(|(_, encoded)| encoded.as_ref())
         })
     }
 
@@ -53,10 +78,16 @@ impl Manifest {
         self.iter().next().is_none()
     }
 
+    /// Is this what a client has of a type before it was sent anything?
+    pub(crate) fn is_default(&self) -> bool {
+        self.layers.is_empty()
+    }
+
     /// Are both the very same, without a look at any resource?
     pub fn same(&self, other: &Self) -> bool {
         self.layers.len() == other.layers.len()
             && self.layers.iter().zip(&other.layers).all(|(a, b)| a.ptr_eq(b))
+            && self.unserved == other.unserved
     }
 
     /// Adds to `names` every name whose resource may differ. Costs what differs, not what there is.
@@ -78,7 +109,7 @@ impl Manifest {
 
 impl PartialEq for Manifest {
     fn eq(&self, other: &Self) -> bool {
-        self.layers == other.layers
+        self.layers == other.layers && self.unserved == other.unserved
     }
 }
 
@@ -93,6 +124,11 @@ pub struct Manifests {
 impl Manifests {
     pub fn of(&self, type_url: TypeUrl) -> &Manifest {
         &self.by_type[type_url.index()]
+    }
+
+    /// A name that a client said, as one copy for all clients if there is something with that name.
+    pub fn name(&self, type_url: TypeUrl, text: &str) -> Name {
+        self.of(type_url).get(text).map_or_else(|| Name::new(text), |resource| resource.name().clone())
     }
 }
 

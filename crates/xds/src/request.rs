@@ -1,6 +1,8 @@
-use pilot_base::Name;
+use std::sync::Arc;
 
-use crate::TypeUrl;
+use pilot_base::{Hash64, Name};
+
+use crate::{Encoded, TypeUrl};
 
 /// The two forms of the aggregated stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,9 +31,19 @@ pub enum Ask {
     Changes {
         subscribe: Vec<Name>,
         unsubscribe: Vec<Name>,
-        /// What the client holds from an earlier stream, with versions.
-        initial: Vec<(Name, String)>,
+        /// What the client holds from an earlier stream.
+        initial: Vec<Held>,
     },
+}
+
+/// What a client says that it holds.
+#[derive(Clone, Debug)]
+pub struct Held {
+    pub name: Name,
+    /// Nothing, if it is not of our making.
+    pub version: Option<Hash64>,
+    /// What there is now with that name, if whoever said the name has looked already.
+    pub served: Option<Arc<Encoded>>,
 }
 
 impl Ask {

@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
-use bytes::Bytes;
 use pilot_base::Name;
 
 use crate::wire::{field_len, put_bytes};
-use crate::{Encoded, Protocol, TypeUrl};
+use crate::{Encoded, Piece, Protocol, TypeUrl};
 
 const VERSION_INFO: u32 = 1;
 const TYPE_URL: u32 = 4;
@@ -62,10 +61,7 @@ impl Response {
     }
 
     /// The resources of the encoded message, as shared pieces; the tail is all that is written for this stream.
-    pub fn shared_pieces(&self, protocol: Protocol) -> impl Iterator<Item = &Bytes> {
-        self.resources.iter().flat_map(move |resource| {
-            let skip = usize::from(protocol == Protocol::StateOfTheWorld);
-            resource.delta().skip(skip)
-        })
+    pub fn shared_pieces(&self, protocol: Protocol) -> impl Iterator<Item = Piece<'_>> {
+        self.resources.iter().flat_map(move |resource| resource.entry(protocol))
     }
 }

@@ -1,9 +1,8 @@
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pilot_base::{Millis, Name};
+use pilot_base::{FastMap, Hash64, Millis, Name};
 
-use crate::request::{Ask, Protocol, Request};
+use crate::request::{Ask, Held, Protocol, Request};
 use crate::response::Response;
 use crate::watch::{Gone, Plan, Verdict, Watch};
 use crate::{Encoded, Manifests, TypeUrl, quirks};
@@ -58,7 +57,9 @@ pub struct Session {
     watches: [Option<Watch>; TypeUrl::ALL.len()],
     nonces: u64,
     /// Clusters that were sent on this stream and not yet followed by endpoints.
-    owed: BTreeMap<Name, Owed>,
+    owed: FastMap<Name, Owed>,
+    /// The moment for which it was last looked who of them is still owed, if nobody of them may wake up.
+    owed_at: Option<Arc<Manifests>>,
     /// Until when listeners and routes wait for new clusters to be given endpoints.
     warm_by: Millis,
     polled_at: Millis,
@@ -103,7 +104,8 @@ impl Session {
             stands: Default::default(),
             watches: Default::default(),
             nonces: 0,
-            owed: BTreeMap::new(),
+            owed: FastMap::default(),
+            owed_at: None,
             warm_by: 0,
             polled_at: 0,
             moved: false,
@@ -124,9 +126,16 @@ impl Session {
         std::mem::take(&mut self.events)
     }
 
-    /// The nonce last sent for a type: for status pages.
-    pub fn nonce_sent(&self, type_url: TypeUrl) -> Option<&str> {
-        self.watch(type_url).map(Watch::last_nonce)
+    /// A name as the client said it; see [`Manifests::name`].
+    pub fn name(&self, type_url: TypeUrl, text: &str) -> Name {
+        self.latest.name(type_url, text)
+    }
+
+    /// What the client says that it holds, for a request that follows at once.
+    pub fn held(&self, type_url: TypeUrl, text: &str, version: Option<Hash64>) -> Held {
+        let served = self.latest.of(type_url).get(text).cloned();
+        let name = served.as_ref().map_or_else(|| Name::new(text), |resource| resource.name().clone());
+        Held { name, version, served }
     }
 
     /// Resources that the client refuses as they are now.
@@ -138,15 +147,6 @@ impl Session {
     /// How much memory the names take that the client asked for one by one, about.
     pub fn names_size(&self) -> usize {
         self.watches.iter().flatten().map(Watch::names_size).sum()
-    }
-
-    /// Has everything that was asked for and exists been accepted?
-    pub fn is_in_sync(&self) -> bool {
-        self.watches.iter().flatten().all(|watch| !watch.in_flight())
-            && TypeUrl::ALL
-                .into_iter()
-                .filter(|t| self.watch(*t).is_some())
-                .all(|t| self.stands[t.index()].as_ref().is_some_and(|m| m.of(t).same(self.latest.of(t))))
     }
 
     /// The client said something. Call [`poll`](Self::poll) afterwards.
@@ -209,7 +209,7 @@ impl Session {
             }
             Ask::Changes { mut subscribe, unsubscribe, initial } => {
                 if is_first && !type_url.is_whole_state() {
-                    subscribe.extend(initial.iter().map(|(name, _)| name.clone()));
+                    subscribe.extend(initial.iter().map(|held| held.name.clone()));
                 }
                 watch.change_names(subscribe, &unsubscribe);
                 if is_first && !initial.is_empty() {
@@ -303,9 +303,14 @@ impl Session {
 
     /// Does the client hold this type as of that moment? A type nobody asked for stands everywhere.
     fn stands_at(&self, type_url: TypeUrl, moment: &Arc<Manifests>) -> bool {
+        self.watch(type_url).is_none_or(Watch::is_quiet) && self.was_sent(type_url, moment)
+    }
+
+    /// Has the client been sent this type as of that moment, whether it has answered or not?
+    fn was_sent(&self, type_url: TypeUrl, moment: &Arc<Manifests>) -> bool {
         let Some(watch) = self.watch(type_url) else { return true };
         let stands = self.stands[type_url.index()].as_ref();
-        watch.is_quiet() && stands.is_some_and(|at| at.of(type_url).same(moment.of(type_url)))
+        !watch.is_searching() && stands.is_some_and(|at| at.of(type_url).same(moment.of(type_url)))
     }
 
     fn advance(&mut self, now: Millis) {
@@ -328,8 +333,11 @@ impl Session {
     /// A cluster that is gone, or is told its endpoints in another way, is owed none.
     fn forget_owed(&mut self, now: Millis) {
         let Some(at) = &self.stands[TypeUrl::Cluster.index()] else { return };
+        if self.owed_at.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, at)) {
+            return;
+        }
         let clusters = self.watches[TypeUrl::Cluster.index()].as_ref();
-        let mut woken = false;
+        let (mut woken, mut asleep) = (false, false);
         self.owed.retain(|name, owed| {
             let wanted = at.of(TypeUrl::Cluster).contains(name) && at.of(TypeUrl::Endpoint).contains(name);
             match *owed {
@@ -342,10 +350,13 @@ impl Session {
                 Owed::Changed => false,
                 Owed::First | Owed::New | Owed::Asleep => {
                     *owed = Owed::Asleep;
-                    clusters.is_some_and(|clusters| clusters.holds(name))
+                    let stays = clusters.is_some_and(|clusters| clusters.holds(name));
+                    asleep |= stays;
+                    stays
                 }
             }
         });
+        self.owed_at = (!asleep).then(|| Arc::clone(at));
         if woken {
             self.warm_by = now + self.pacing.patience;
             self.repeat_owed();
@@ -419,6 +430,7 @@ impl Session {
         if !self.waits_for_endpoints() {
             self.warm_by = now + self.pacing.patience;
         }
+        let none_was_owed = self.owed.is_empty();
         // A new client asks for endpoints before it asks for anything that would name their clusters.
         let waits = self.watch(TypeUrl::Endpoint).is_some() || self.clusters_stood || self.up.is_none();
         for (name, is_new) in changed {
@@ -429,6 +441,9 @@ impl Session {
                 let after = |before: Owed| if before == Owed::Asleep { unusable } else { before.max(owed) };
                 self.owed.entry(name).and_modify(|o| *o = after(*o)).or_insert(owed);
             }
+        }
+        if none_was_owed {
+            self.owed_at.clone_from(&self.stands[TypeUrl::Cluster.index()]);
         }
         self.repeat_owed();
     }
@@ -474,10 +489,12 @@ impl Gone for Leaving<'_> {
         let session = self.session;
         let free = match self.type_url {
             TypeUrl::Cluster => !session.may_be_named(name),
+            // A cluster that stays, for whatever reason, is never left without endpoints.
             TypeUrl::Endpoint => {
-                !session.watch(TypeUrl::Cluster).is_some_and(|clusters| clusters.holds(name))
+                return !session.watch(TypeUrl::Cluster).is_some_and(|clusters| clusters.holds(name));
             }
-            TypeUrl::Route => session.up.as_ref().is_some_and(|up| session.stands_at(TypeUrl::Listener, up)),
+            // A client reads in order: it has let go of the listener by the time it hears of the route.
+            TypeUrl::Route => session.up.as_ref().is_some_and(|up| session.was_sent(TypeUrl::Listener, up)),
             _ => true,
         };
         free || self.now >= since + session.pacing.patience

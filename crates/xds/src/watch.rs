@@ -3,13 +3,15 @@ use std::sync::Arc;
 
 use pilot_base::{FastSet, Hash64, Millis, Name};
 
-use crate::request::WILDCARD;
+use crate::request::{Held, WILDCARD};
 use crate::{Encoded, Manifest, TypeUrl};
 
 /// What a client holds under a name.
 #[derive(Clone, Debug)]
 enum Holding {
     Resource(Arc<Encoded>),
+    /// Word that nobody serves it, in this version.
+    Unserved(Hash64),
     /// Something else: from an earlier stream, or from the good part of a response that was refused.
     Unknown,
     Nothing,
@@ -33,7 +35,7 @@ pub(crate) struct Watch {
     except: Exceptions,
     /// Names that must be sent whatever the client is believed to hold: newly asked for, to be repeated, or part of a
     /// response it refused (it may have kept the good part).
-    unsure: BTreeSet<Name>,
+    unsure: FastSet<Name>,
     flight: Option<Flight>,
     last_nonce: String,
     /// The client waits for an answer, even an empty one: so it is when it asks for everything there is.
@@ -46,6 +48,9 @@ pub(crate) struct Watch {
     /// What the client still holds only because it may not go yet, and since when.
     overstaying: BTreeMap<Name, Millis>,
 }
+
+/// A client that asks for fewer names is not looked at with all that there is.
+const FEW: usize = 64;
 
 fn size_of_name(name: &Name) -> usize {
     const BESIDES: usize = 64;
@@ -124,7 +129,7 @@ impl Watch {
             names_size: 0,
             base: Manifest::default(),
             except: Exceptions::new(),
-            unsure: BTreeSet::new(),
+            unsure: FastSet::default(),
             flight: None,
             last_nonce: String::new(),
             answer_due: type_url.is_whole_state(),
@@ -148,9 +153,10 @@ impl Watch {
         self.flight.is_none() && self.trials.is_empty() && self.unsure.is_empty() && !self.answer_due
     }
 
-    /// The client holds exactly what the base says.
+    /// The client holds exactly what the base says, and of names that are not in it nothing that would matter.
     pub(crate) fn is_clean(&self) -> bool {
-        self.flight.is_none() && self.except.is_empty() && self.unsure.is_empty()
+        let matters = |holding: &Holding| !matches!(holding, Holding::Unserved(_));
+        self.flight.is_none() && !self.except.values().any(matters) && self.unsure.is_empty()
     }
 
     pub(crate) fn is_searching(&self) -> bool {
@@ -240,23 +246,24 @@ impl Watch {
     }
 
     /// What the client kept from an earlier stream. Compared with what there is now, then forgotten: only differences stay.
-    pub(crate) fn set_initial(&mut self, initial: Vec<(Name, String)>, target: &Manifest) {
+    pub(crate) fn set_initial(&mut self, initial: Vec<Held>, target: &Manifest) {
         self.base = target.clone();
-        let held: BTreeMap<Name, String> = initial.into_iter().collect();
-        for resource in target.iter() {
-            let name = resource.name();
-            match held.get(name) {
-                _ if !self.wants(name) => (),
-                Some(version) if version.as_bytes() == resource.version().to_text() => {
-                    self.unsure.remove(name);
-                }
-                Some(_) => drop(self.except.insert(name.clone(), Holding::Unknown)),
-                None => drop(self.except.insert(name.clone(), Holding::Nothing)),
+        let mut told = FastSet::default();
+        for Held { name, version, served } in initial {
+            if !self.wants(&name) {
+                continue;
             }
+            let resource = served.as_ref().or_else(|| target.get(&name));
+            if resource.is_some_and(|resource| version == Some(resource.version())) {
+                self.unsure.remove(&name);
+            } else {
+                self.except.insert(name.clone(), Holding::Unknown);
+            }
+            told.insert(name);
         }
-        for name in held.into_keys() {
-            if self.wants(&name) && !target.contains(&name) {
-                self.except.insert(name, Holding::Unknown);
+        for name in target.iter().map(|resource| resource.name()) {
+            if self.wants(name) && !told.contains(name) {
+                self.except.insert(name.clone(), Holding::Nothing);
             }
         }
     }
@@ -310,10 +317,6 @@ impl Watch {
 
     /// What it takes to bring the client to `target`.
     pub(crate) fn plan(&self, target: &Manifest, now: Millis, gone: &dyn Gone) -> Plan {
-        let mut names = BTreeSet::new();
-        self.base.diff(target, &mut names);
-        names.extend(self.except.keys().cloned());
-        names.extend(self.unsure.iter().cloned());
         let trial = self.trials.front();
         let mut plan = Plan {
             changed: Vec::new(),
@@ -324,9 +327,9 @@ impl Watch {
             overstaying: BTreeMap::new(),
             postponed: Vec::new(),
         };
-        for name in names.into_iter().filter(|name| self.wants(name)) {
+        for (name, wanted) in self.in_question(target) {
             let since = self.overstaying.get(&name).copied().unwrap_or(now);
-            let what = match self.what_to_do(&name, plan.target.get(&name)) {
+            let what = match self.what_to_do(&name, wanted) {
                 Todo::Remove { held } if !gone.may_go(&name, since) => {
                     let stand_in = gone.stand_in(&name).filter(|_| self.unsure.contains(&name));
                     if held || stand_in.is_some() {
@@ -352,10 +355,47 @@ impl Watch {
                 Todo::Nothing => (),
                 Todo::Keep => drop(plan.except_after.insert(name.clone(), self.holding(&name))),
                 Todo::Send(resource) => plan.changed.push(resource),
-                Todo::Remove { .. } => plan.removed.push(name),
+                Todo::Remove { .. } => match plan.target.unserved(&name) {
+                    Some(word) => self.tell_unserved(name, word, &mut plan),
+                    None => plan.removed.push(name),
+                },
             }
         }
         plan
+    }
+
+    /// Names of which it must be asked what they need, in an order that clients with the same names share.
+    fn in_question<'a>(&'a self, target: &'a Manifest) -> Vec<(Name, Option<&'a Arc<Encoded>>)> {
+        let has_nothing = self.base.is_default() && self.except.is_empty();
+        if has_nothing && (self.wildcard || self.names.len() > FEW) {
+            let served = target.iter().filter(|resource| self.wants(resource.name()));
+            let mut all: Vec<_> = served.map(|resource| (resource.name().clone(), Some(resource))).collect();
+            if self.wildcard || all.len() < self.names.len() {
+                let mut unserved: Vec<&Name> =
+                    self.unsure.iter().filter(|name| self.wants(name) && !target.contains(name)).collect();
+                unserved.sort_unstable();
+                all.extend(unserved.into_iter().map(|name| (name.clone(), None)));
+            }
+            return all;
+        }
+        let mut names = BTreeSet::new();
+        self.base.diff(target, &mut names);
+        names.extend(self.except.keys().cloned());
+        names.extend(self.unsure.iter().cloned());
+        names.retain(|name| self.wants(name));
+        names.into_iter().map(|name| (name.clone(), target.get(&name))).collect()
+    }
+
+    fn tell_unserved(&self, name: Name, word: Encoded, plan: &mut Plan) {
+        let version = word.version();
+        let is_known = match self.holding(&name) {
+            Holding::Unserved(held) => held == version && !self.unsure.contains(&name),
+            _ => self.refused.get(&name) == Some(&version),
+        };
+        if !is_known {
+            plan.changed.push(Arc::new(word));
+        }
+        plan.except_after.insert(name, Holding::Unserved(version));
     }
 
     fn what_to_do(&self, name: &Name, wanted: Option<&Arc<Encoded>>) -> Todo {
@@ -376,7 +416,7 @@ impl Watch {
         let current = wanted.filter(|r| !plan.except_after.contains_key(r.name())).cloned();
         let kept = plan.except_after.values().filter_map(|holding| match holding {
             Holding::Resource(resource) => Some(Arc::clone(resource)),
-            Holding::Unknown | Holding::Nothing => None,
+            Holding::Unserved(_) | Holding::Unknown | Holding::Nothing => None,
         });
         current.chain(kept).collect()
     }
@@ -407,7 +447,10 @@ impl Watch {
     /// The plan has dealt with every name, except those that it put off.
     fn forget_doubts(&mut self, plan: &Plan) {
         self.unsure = plan.postponed.iter().cloned().collect();
-        self.refused.retain(|name, version| plan.target.get(name).is_some_and(|r| r.version() == *version));
+        self.refused.retain(|name, version| match plan.target.get(name) {
+            Some(resource) => resource.version() == *version,
+            None => plan.target.unserved(name).is_some_and(|word| word.version() == *version),
+        });
     }
 
     // --- how the client takes it

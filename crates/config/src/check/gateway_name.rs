@@ -4,9 +4,12 @@ use super::Check;
 use super::host::{is_host_name, is_label};
 
 impl Check<'_> {
-    /// Names of gateways: `namespace/name`, a name, or the word `mesh`.
+    /// Names of gateways: `namespace/name`, a name, or the word `mesh`. istiod looks at none behind the first without a
+    /// namespace, so forms like `./name` are in use there, and work.
     pub(crate) fn gateway_names(&mut self, path: &str, names: &[String]) {
-        for (i, name) in names.iter().enumerate() {
+        let looked_at =
+            names.iter().position(|name| !name.contains('/')).map_or(names.len(), |bare| bare + 1);
+        for (i, name) in names[..looked_at].iter().enumerate() {
             let path = format!("{path}[{i}]");
             match name.split_once('/') {
                 Some((namespace, gateway)) => {

@@ -1,3 +1,4 @@
+pub(crate) mod health_check;
 mod locality;
 mod rules;
 
@@ -26,6 +27,7 @@ pub(crate) fn decode(message: api::DestinationRule, check: &mut Check<'_>) -> De
         subsets,
         export_to: ExportTo::parse(message.export_to.iter().map(String::as_str)),
         workload_selector: message.workload_selector.map(|selector| Labels::new(selector.match_labels)),
+        health_check: None,
     }
 }
 

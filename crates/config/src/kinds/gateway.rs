@@ -1,11 +1,11 @@
-mod tls;
+pub(crate) mod tls;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use pilot_api::networking as api;
 use pilot_base::{Host, Labels, Name};
-use pilot_model::{Gateway, GatewayServer, HostNamespace, Protocol, ServerHost, ServerTls};
+use pilot_model::{Gateway, GatewayServer, HostNamespace, Protocol, ServerHost};
 
 use crate::check::Check;
 use crate::check::host::{is_label, is_wildcard_host};
@@ -53,10 +53,10 @@ fn server(message: api::Server, path: &str, check: &mut Check<'_>) -> GatewaySer
     if message.hosts.iter().any(|text| text == "*/*") {
         hosts = vec![ServerHost { namespace: HostNamespace::Any, host: Host::new("*") }];
     }
-    let tls = message.tls.map(|tls| tls::decode(tls, &format!("{path}.tls"), check));
     if message.port.is_some() {
-        fits_protocol(protocol, tls.as_ref(), path, check);
+        fits_protocol(protocol, message.tls.as_ref(), path, check);
     }
+    let tls = message.tls.map(|tls| tls::decode(tls, &format!("{path}.tls"), check));
     GatewayServer {
         name: message.name.into(),
         port: number,
@@ -131,16 +131,23 @@ fn server_host(text: &str, path: &str, check: &mut Check<'_>) -> Option<ServerHo
     Some(ServerHost { namespace, host: Host::new(host) })
 }
 
-fn fits_protocol(protocol: Protocol, tls: Option<&ServerTls>, path: &str, check: &mut Check<'_>) {
+fn fits_protocol(
+    protocol: Protocol,
+    tls: Option<&api::ServerTlsSettings>,
+    path: &str,
+    check: &mut Check<'_>,
+) {
+    use api::server_tls_settings::TlSmode as Mode;
     let path = format!("{path}.tls");
     match tls {
         None if protocol.is_tls() => check.reject(path, format!("is missing: {protocol} needs TLS settings")),
         Some(tls) if protocol.is_http() => {
             let only_redirects = matches!(
-                tls.mode,
-                pilot_model::ServerTlsMode::Passthrough | pilot_model::ServerTlsMode::AutoPassthrough
+                Mode::try_from(tls.mode).unwrap_or_default(),
+                Mode::Passthrough | Mode::AutoPassthrough
             );
-            let has_files = !tls.certificates.is_empty() || !tls.ca_certificates.is_empty();
+            let files = [&tls.server_certificate, &tls.private_key, &tls.ca_certificates];
+            let has_files = files.iter().any(|file| !file.is_empty());
             if !only_redirects || has_files {
                 check.reject(path, format!("{protocol} is not encrypted: only httpsRedirect can be set"));
             }

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use pilot_api::security as api;
-use pilot_model::{ClaimToHeader, JwtRule, RequestAuthentication};
+use pilot_base::Name;
+use pilot_model::{ClaimToHeader, JwtRule, NOBODYS_KEYS, RequestAuthentication};
 
-use crate::check::jwks::{KeySet, private_keys};
+use crate::check::jwks::{KeySet, private_keys, usable_keys};
 use crate::check::{Check, names};
 
 pub(crate) fn decode(message: api::RequestAuthentication, check: &mut Check<'_>) -> RequestAuthentication {
@@ -21,9 +22,7 @@ fn jwt_rule(message: api::JwtRule, path: &str, check: &mut Check<'_>) -> JwtRule
     if !message.jwks_uri.is_empty() {
         jwks_uri(&message.jwks_uri, &at("jwksUri"), check);
     }
-    if !message.jwks.is_empty() {
-        jwks(&message.jwks, &at("jwks"), check);
-    }
+    let is_usable = message.jwks.is_empty() || jwks(&message.jwks, &at("jwks"), check);
     for (field, texts) in [
         ("audiences", &message.audiences),
         ("fromParams", &message.from_params),
@@ -56,7 +55,7 @@ fn jwt_rule(message: api::JwtRule, path: &str, check: &mut Check<'_>) -> JwtRule
         issuer: message.issuer.into(),
         audiences: names(message.audiences),
         jwks_uri: message.jwks_uri.into(),
-        jwks: message.jwks.into(),
+        jwks: if is_usable { message.jwks.into() } else { Name::new(NOBODYS_KEYS) },
         from_headers: headers.map(|header| (header.name.into(), header.prefix.into())).collect(),
         from_params: names(message.from_params),
         from_cookies: names(message.from_cookies),
@@ -86,7 +85,8 @@ fn jwks_uri(uri: &str, path: &str, check: &mut Check<'_>) {
     }
 }
 
-fn jwks(text: &str, path: &str, check: &mut Check<'_>) {
+/// Tells whether proxies can be sent these keys. A rule without any still stands: it refuses all tokens of its issuer.
+fn jwks(text: &str, path: &str, check: &mut Check<'_>) -> bool {
     match KeySet::parse(text) {
         Err(why) => check.reject(path, format!("is not a set of keys: {why}")),
         Ok(keys) => {
@@ -96,6 +96,13 @@ fn jwks(text: &str, path: &str, check: &mut Check<'_>) {
             }
         }
     }
+    let usable = usable_keys(text);
+    if let Err(why) = &usable {
+        let message =
+            format!("Envoy could use none of these keys: {why}; all tokens of this issuer are refused");
+        check.warn(path, message);
+    }
+    usable.is_ok()
 }
 
 fn claim_to_header(output: &api::ClaimToHeader, path: &str, check: &mut Check<'_>) {

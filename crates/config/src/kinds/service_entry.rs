@@ -29,7 +29,7 @@ pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> Servi
     }
     let internal = message.location == api::service_entry::Location::MeshInternal as i32;
     ServiceEntry {
-        hosts: message.hosts.iter().map(|host| Host::new(&host.to_ascii_lowercase())).collect(),
+        hosts: message.hosts.iter().map(|host| Host::new(host).lowercase()).collect(),
         addresses,
         ports,
         location: if internal { Location::Internal } else { Location::External },
@@ -45,9 +45,11 @@ pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> Servi
 /// The addresses that were allocated to hosts. One that cannot be read is as good as none.
 pub(crate) fn allocated(status: &Node<'_>) -> Vec<(Host, IpAddr)> {
     let Ok(status) = de::read::<api::ServiceEntryStatus>(status, "status") else { return Vec::new() };
-    let each = status.value.addresses.into_iter().filter_map(|address| {
-        Some((Host::new(&address.host.to_ascii_lowercase()), address.value.parse().ok()?))
-    });
+    let each = status
+        .value
+        .addresses
+        .into_iter()
+        .filter_map(|address| Some((Host::new(&address.host).lowercase(), address.value.parse().ok()?)));
     each.collect()
 }
 

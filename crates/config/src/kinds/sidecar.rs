@@ -1,5 +1,7 @@
 mod rules;
 
+use std::sync::Arc;
+
 use pilot_api::networking as api;
 use pilot_base::{Host, Labels, Name};
 use pilot_model::{
@@ -9,6 +11,7 @@ use pilot_model::{
 
 use crate::check::Check;
 use crate::kinds::destination_rule::connection_pool;
+use crate::kinds::gateway::tls;
 
 pub(crate) fn decode(message: api::Sidecar, check: &mut Check<'_>) -> Sidecar {
     rules::validate(&message, check);
@@ -39,6 +42,7 @@ fn ingress(listener: api::IstioIngressListener, path: &str, check: &mut Check<'_
         bind: listener.bind.into(),
         capture,
         default_endpoint: default_endpoint(&listener.default_endpoint, path, check),
+        tls: listener.tls.map(|tls| Arc::new(tls::decode(tls, &format!("{path}.tls"), check))),
         connection_pool: listener
             .connection_pool
             .map(|pool| connection_pool(pool, &format!("{path}.connectionPool"), check)),
@@ -52,8 +56,13 @@ fn default_endpoint(text: &str, path: &str, check: &mut Check<'_>) -> Option<Def
     if let Some(path) = text.strip_prefix("unix://") {
         return Some(DefaultEndpoint::Unix(Name::new(path)));
     }
+    let valid = |port: &str| port.parse::<u16>().ok().filter(|port| *port > 0);
+    // A port alone says no more than nothing: the application listens where it was called.
+    if text.strip_prefix(':').and_then(valid).is_some() {
+        return None;
+    }
     let parsed = text.rsplit_once(':').and_then(|(host, port)| {
-        let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+        let port = valid(port)?;
         match host {
             "127.0.0.1" => Some(DefaultEndpoint::Local { v6: false, port }),
             "[::1]" => Some(DefaultEndpoint::Local { v6: true, port }),

@@ -21,6 +21,8 @@ struct Object {
 struct Spec {
     node_name: String,
     service_account_name: String,
+    hostname: String,
+    subdomain: String,
     containers: Vec<Container>,
 }
 
@@ -65,6 +67,8 @@ pub(crate) fn decode(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Opt
         ips.push(object.status.pod_ip.into());
     }
     let account = object.spec.service_account_name;
+    let (hostname, subdomain) = (object.spec.hostname, object.spec.subdomain);
+    let hostname = if hostname.is_empty() { meta.id.name.to_string() } else { hostname };
     Some(Pod {
         labels: meta.labels.clone(),
         annotations: meta.annotations.clone(),
@@ -72,6 +76,7 @@ pub(crate) fn decode(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Opt
         node: object.spec.node_name.into(),
         ips,
         workload: workload(meta),
+        dns_name: (!subdomain.is_empty()).then(|| Name::from(format!("{hostname}.{subdomain}"))),
         ports,
     })
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use pilot_base::{Host, Labels, Name};
 use pilot_model::{
-    ExportTo, Kind, Protocol, Registry, Resolution, Service, ServicePort, TrafficDistribution,
+    ExportTo, Kind, Protocol, Registry, Resolution, Service, ServicePort, TrafficDistribution, WorkloadPort,
 };
 use serde::Deserialize;
 
@@ -16,6 +16,26 @@ use crate::yaml::Node;
 #[serde(default)]
 struct Object {
     spec: Spec,
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    load_balancer: LoadBalancer,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct LoadBalancer {
+    ingress: Vec<Ingress>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Ingress {
+    ip: String,
+    hostname: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -31,6 +51,9 @@ struct Spec {
     selector: BTreeMap<String, String>,
     external_name: String,
     publish_not_ready_addresses: bool,
+    #[serde(rename = "externalIPs")]
+    external_ips: Vec<String>,
+    traffic_distribution: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -40,6 +63,16 @@ struct Port {
     port: u32,
     protocol: String,
     app_protocol: Option<String>,
+    target_port: TargetPort,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(untagged)]
+enum TargetPort {
+    Number(u16),
+    Name(String),
+    #[default]
+    Missing,
 }
 
 pub(crate) fn decode(
@@ -48,21 +81,30 @@ pub(crate) fn decode(
     options: &ReadOptions,
     check: &mut Check<'_>,
 ) -> Option<Service> {
-    let Object { spec } = read_part(node, check)?;
+    let Object { spec, status } = read_part(node, check)?;
+    let balanced = status.load_balancer.ingress.into_iter().filter(|_| spec.kind == "LoadBalancer");
+    let balanced = balanced.map(|ingress| if ingress.ip.is_empty() { ingress.hostname } else { ingress.ip });
+    let outer = balanced.chain(spec.external_ips).filter(|address| !address.is_empty());
+    let outer_addresses: Vec<Name> = outer.map(Name::from).collect();
     let headless = spec.cluster_ip == "None";
-    let external = spec.kind == "ExternalName";
-    if external {
-        check.warn("spec.type", "ExternalName is not supported yet: calls to it are not routed");
-    }
+    let external_name = (spec.kind == "ExternalName" && !spec.external_name.is_empty())
+        .then(|| Host::new(&spec.external_name));
+    let of_spec = spec.traffic_distribution.as_deref().and_then(TrafficDistribution::parse);
+    let of_spec = of_spec.filter(|distribution| *distribution != TrafficDistribution::Any);
+    let annotation = meta.annotations.get("networking.istio.io/traffic-distribution");
+    let distribution = of_spec.or_else(|| annotation.and_then(|text| TrafficDistribution::parse(text)));
     let ips = if spec.cluster_ips.is_empty() { vec![spec.cluster_ip] } else { spec.cluster_ips };
     let addresses: Vec<Name> =
         ips.into_iter().filter(|ip| !ip.is_empty() && ip != "None").map(Name::from).collect();
     let mut ports = Vec::new();
+    let mut workload_ports = BTreeMap::new();
     for (i, port) in spec.ports.into_iter().enumerate() {
         let number = check.port(format!("spec.ports[{i}].port"), port.port);
         let transport = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
         let protocol = Protocol::of_kube_port(transport, port.app_protocol.as_deref(), &port.name, number);
-        ports.push(ServicePort { name: port.name.into(), number, protocol });
+        let name = Name::from(port.name);
+        workload_ports.insert(name.clone(), workload_port(port.target_port, number));
+        ports.push(ServicePort { name, number, protocol });
     }
     let export = meta
         .annotations
@@ -78,7 +120,8 @@ pub(crate) fn decode(
         ports,
         address: addresses.first().cloned(),
         cluster_addresses: [(options.cluster.clone(), addresses)].into(),
-        mesh_external: external,
+        outer_addresses,
+        mesh_external: external_name.is_some(),
         export_to: export.unwrap_or_default(),
         created: meta.created,
         labels: meta.labels.clone(),
@@ -87,9 +130,20 @@ pub(crate) fn decode(
         target_ports: BTreeMap::new(),
         publish_not_ready: spec.publish_not_ready_addresses,
         auto_addresses: Vec::new(),
-        traffic_distribution: TrafficDistribution::Any,
+        traffic_distribution: distribution.unwrap_or_default(),
+        distribution_of_namespace: distribution.is_none(),
         race_connect: false,
-        external_name: None,
+        external_name,
+        aliases: Vec::new(),
+        workload_ports,
         object: id.object(Kind::Service),
     })
+}
+
+fn workload_port(target: TargetPort, number: u16) -> WorkloadPort {
+    match target {
+        TargetPort::Number(target) if target > 0 => WorkloadPort::Number(target),
+        TargetPort::Name(name) if !name.is_empty() => WorkloadPort::Named(name.into()),
+        TargetPort::Number(_) | TargetPort::Name(_) | TargetPort::Missing => WorkloadPort::Number(number),
+    }
 }

@@ -7,7 +7,8 @@ use anyhow::{Context as _, anyhow};
 use pilot_base::Clock;
 use pilot_cli::Env;
 use pilot_server::{
-    Engine, EngineHandle, GrpcServer, HttpServer, Metrics, Pages, Protocols, Routes, SystemClock, serve_http,
+    Engine, EngineHandle, GrpcServer, HttpServer, KeyFetcher, Metrics, Pages, Protocols, Routes, SystemClock,
+    serve_http,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,12 +34,14 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let env = Env::of_process();
     let sources = sources::open(&args, &env)?;
     warn_about_tls(&args);
-    let Settings { mesh, grpc, addresses, shutdown } = args.settings(&env);
+    let Settings { mesh, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let metrics = Arc::new(Metrics::new(BUILD.version)?);
     let engine = Engine::start(mesh, sources.len(), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
+    let fetcher = KeyFetcher::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), &keys);
+    let keys_tried = fetcher.settled();
     let (serving, is_serving) = watch::channel(false);
     let grpc =
         GrpcServer::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), is_serving.clone(), grpc);
@@ -51,9 +54,11 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     for (shard, source) in (0..).zip(sources) {
         handle.run(source, shard, &mut following);
     }
+    following.spawn(fetcher.run());
     if !sources_told(&handle, &mut ends).await {
         return Ok(());
     }
+    keys_tried.await;
     if addresses.grpc.is_empty() {
         let stopped = ends.stopped();
         servers.spawn(async {

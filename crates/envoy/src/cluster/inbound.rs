@@ -92,7 +92,7 @@ fn inbound_cluster(
     draft
 }
 
-fn local_endpoint(name: &str, address: &str, port: u16) -> endpoint::ClusterLoadAssignment {
+pub(super) fn local_endpoint(name: &str, address: &str, port: u16) -> endpoint::ClusterLoadAssignment {
     use endpoint::lb_endpoint::HostIdentifier;
     let host =
         endpoint::Endpoint { address: Some(socket_address(address, port)), ..endpoint::Endpoint::default() };

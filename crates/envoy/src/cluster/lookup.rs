@@ -9,10 +9,11 @@ use pilot_envoy_api::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCa
 use pilot_envoy_api::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use pilot_envoy_api::to_any;
 use pilot_mesh::{LbSetting, effective_locality};
-use pilot_model::{IpMode, LocalityLb, Protocol, Resolution, Subset, TrafficPolicy};
+use pilot_model::{Endpoint, IpMode, LocalityLb, Protocol, Resolution, Subset, TrafficPolicy};
 
 use super::{Draft, Maker};
 use crate::convert::{duration, stat_prefix};
+use crate::dynamic_forward_proxy::{dynamic_host, names_of};
 use crate::endpoint_group::{Group, GroupMaker, arrange};
 use crate::settings::Settings;
 
@@ -60,9 +61,17 @@ impl Maker<'_> {
             port: self.port.number,
             takes_mtls: self.host.endpoints.takes_mtls,
             subset,
+            // A name is looked up where it is called from, whatever network it is part of.
+            gateways: None,
+            traits: &self.traits.endpoint,
             settings: self.settings,
+            reached: self.reached,
         };
-        let here = self.host.endpoints.all.iter().copied().filter(|e| e.port_name == self.port.name);
+        let is_here = |e: &&Endpoint| match e.entry_port {
+            Some(number) => number == self.port.number,
+            None => e.port_name == self.port.name,
+        };
+        let here = self.host.endpoints.all.iter().copied().filter(is_here);
         // A name that has several addresses is one endpoint, and there can be only one.
         let most = if self.service.resolution == Resolution::DnsRoundRobin { 1 } else { usize::MAX };
         let groups = maker.groups(here.take(most), policy);
@@ -80,19 +89,15 @@ impl Maker<'_> {
 
     /// Are hosts found out as they are called?
     pub(super) fn is_dynamic(&self) -> bool {
-        self.service.resolution == Resolution::DynamicDns && self.service.host.is_wildcard()
+        dynamic_host(self.service).is_some()
     }
 
     /// A cluster for everything a wildcard stands for; nothing for a protocol in which no host is named.
     pub(super) fn dynamic(&self, name: &Name) -> Option<Draft> {
         let names_host =
             matches!(self.port.protocol, Protocol::Http | Protocol::Tls | Protocol::Grpc | Protocol::Http2);
-        let cache = DnsCacheConfig {
-            name: format!("{}_dfp_dns_cache", self.service.host),
-            dns_lookup_family: lookup_family(self.traits.ip_mode, self.settings) as i32,
-            ..DnsCacheConfig::default()
-        };
-        names_host.then(|| dynamic_cluster(name, cache))
+        let names = names_of(dynamic_host(self.service)?, self.traits.ip_mode, self.settings);
+        names_host.then(|| dynamic_cluster(name, names))
     }
 }
 
@@ -150,9 +155,10 @@ impl Draft {
 }
 
 /// Which addresses of a name are looked up: those that the proxy can connect to.
-pub(super) fn lookup_family(mode: IpMode, settings: Settings<'_>) -> api::cluster::DnsLookupFamily {
+pub(crate) fn lookup_family(mode: IpMode, settings: Settings<'_>) -> api::cluster::DnsLookupFamily {
     match mode {
         IpMode::V4 => api::cluster::DnsLookupFamily::V4Only,
+        IpMode::V6 if settings.options.features.ipv4_outbound_for_ipv6 => api::cluster::DnsLookupFamily::All,
         IpMode::V6 => api::cluster::DnsLookupFamily::V6Only,
         IpMode::Dual if settings.options.features.dual_stack => api::cluster::DnsLookupFamily::All,
         IpMode::Dual => api::cluster::DnsLookupFamily::V4Only,

@@ -8,23 +8,27 @@ use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 use pilot_envoy_api::envoy::extensions::transport_sockets::tls::v3 as tls;
 use pilot_envoy_api::to_any;
-use pilot_model::{
-    CertificateFiles, ProxyProtocol, ProxyType, Registry, Service, Tls, TlsMode, TrafficPolicy,
-};
+use pilot_model::{CertificateFiles, ProxyProtocol, ProxyType, Registry, Tls, TlsMode, TrafficPolicy};
 
 use super::Draft;
+use crate::compliance::enforce;
 use crate::convert::exact_matcher;
 use crate::metadata::{fields_of, text};
-use crate::settings::{ClusterTraits, Settings};
+use crate::settings::{SecretServer, Settings};
 use crate::tls_context::{CA_SUFFIX, TLS_SOCKET, credential_secret, file_secret, raw_buffer, sds_secret};
 
 /// What TLS needs to know about the other side, and about who connects to it.
 #[derive(Clone, Copy)]
 pub(super) struct Upstream<'a> {
-    pub(super) service: &'a Service,
+    /// Is it outside the mesh?
+    pub(super) external: bool,
+    pub(super) registry: Registry,
     pub(super) accounts: &'a [Name],
     pub(super) sni: &'a Name,
-    pub(super) traits: &'a ClusterTraits,
+    pub(super) kind: ProxyType,
+    /// Certificates of the proxy's own, which count instead of Istio's.
+    pub(super) certs: &'a CertificateFiles,
+    pub(super) credentials: SecretServer,
     /// May mutual TLS be used where nobody asked for it?
     pub(super) mutual: bool,
     /// Is the rule for some workloads only, and may so name their secrets?
@@ -38,8 +42,8 @@ pub(super) fn is_plain_tls(policy: Option<&TrafficPolicy>) -> bool {
 }
 
 pub(super) fn apply(draft: &mut Draft, rule: Option<&Tls>, upstream: &Upstream<'_>, settings: Settings<'_>) {
-    let external = upstream.service.mesh_external;
-    let certs = Some(&upstream.traits.certs).filter(|certs| !certs.chain.is_empty());
+    let external = upstream.external;
+    let certs = Some(upstream.certs).filter(|certs| !certs.chain.is_empty());
     match rule {
         Some(rule) => {
             let prefers_rule = settings.options.features.prefer_rule_tls && external;
@@ -138,7 +142,7 @@ fn istio_mutual(
     if let Some(rule) = rule.filter(|_| draft.is_dynamic) {
         verify_host(draft, rule);
     }
-    socket(common, sni)
+    socket(common, sni, settings)
 }
 
 /// TLS or mutual TLS with certificates of the rule's choosing. A sidecar's agent reads them from files; a gateway asks for
@@ -150,19 +154,19 @@ fn plain(
     settings: Settings<'_>,
 ) -> Option<core::TransportSocket> {
     let by_name = !rule.credential_name.is_empty();
-    let sidecar = upstream.traits.kind == ProxyType::Sidecar;
+    let sidecar = upstream.kind == ProxyType::Sidecar;
     if by_name && sidecar && !upstream.is_selective && !rule.credential_name.starts_with("configmap://") {
         // A sidecar that waited for a secret it may not have would never start.
         return None;
     }
     verify_host(draft, rule);
     let names = match &rule.subject_alt_names {
-        None if upstream.service.registry == Registry::External => upstream.accounts,
+        None if upstream.registry == Registry::External => upstream.accounts,
         names => names.as_deref().unwrap_or_default(),
     };
     let mut common = common_context();
     if by_name {
-        let secret = |name: &str| credential_secret(name, upstream.traits.credentials);
+        let secret = |name: &str| credential_secret(name, upstream.credentials);
         if rule.mode == TlsMode::Mutual {
             common.tls_certificate_sds_secret_configs = vec![secret(&rule.credential_name)];
         }
@@ -171,7 +175,7 @@ fn plain(
             common.validation_context_type = Some(combined(names, roots, ""));
         }
     } else {
-        let file = |name: &str| file_secret(name, &upstream.traits.certs);
+        let file = |name: &str| file_secret(name, upstream.certs);
         if rule.mode == TlsMode::Mutual {
             if rule.client_certificate.is_empty() || rule.private_key.is_empty() {
                 return None;
@@ -196,7 +200,7 @@ fn plain(
     if draft.is_http2() {
         common.alpn_protocols = vec!["h2".to_owned()];
     }
-    Some(socket(common, &rule.sni))
+    Some(socket(common, &rule.sni, settings))
 }
 
 /// Where the rule names no server, the request does.
@@ -282,8 +286,9 @@ fn common_context() -> tls::CommonTlsContext {
     }
 }
 
-fn socket(common: tls::CommonTlsContext, sni: &Name) -> core::TransportSocket {
+fn socket(mut common: tls::CommonTlsContext, sni: &Name, settings: Settings<'_>) -> core::TransportSocket {
     use core::transport_socket::ConfigType;
+    enforce(&mut common, settings.options.features.compliance);
     let context = tls::UpstreamTlsContext {
         common_tls_context: Some(common),
         sni: sni.to_string(),

@@ -21,7 +21,7 @@ fn split<'e>(group: Group<'e>, client: &Labels, labels: &[Name]) -> Vec<Group<'e
     let Group { message, members } = group;
     let locality = message.locality.clone();
     for (endpoint, told) in members.into_iter().zip(message.lb_endpoints) {
-        let priority = priority(endpoint, client, labels);
+        let priority = priority(&endpoint, client, labels);
         let part = by_priority.entry(priority).or_insert_with(|| {
             let mut part = Group { message: Default::default(), members: Vec::new() };
             part.message.locality.clone_from(&locality);

@@ -11,9 +11,10 @@ use prost::Message as _;
 
 use crate::convert::duration;
 use crate::http_filter::Direction;
-use crate::listener::tuned;
+use crate::listener::{L4Serve, protocol_filters, tuned};
 use crate::network_filter::{TcpProxy, istio_stats};
 use crate::settings::{ChainTraits, Settings};
+use crate::stat_name::StatName;
 
 /// The field of a `Listener` that holds its filter chains.
 const FILTER_CHAINS: u32 = 3;
@@ -47,15 +48,28 @@ pub fn auto_chains(plan: &HostPlan, traits: &AutoPassthrough, settings: Settings
     // What is exported to some comes before what everybody sees, then the older before the newer.
     let public = service.export_to.or(&settings.mesh.service_export_to).is_public();
     let (created, name, namespace) = service.order();
-    let age = created.0.wrapping_sub(i64::MIN);
+    // Without a sign, text has the order of numbers.
+    let age = created.0.cast_unsigned() ^ (1 << 63);
     let mut out = Vec::new();
     let ports = plan.ports().into_iter().filter(|(_, port)| port.protocol != Protocol::Udp);
     for (i, (_, port)) in ports.enumerate() {
         for (j, subset) in subsets.iter().enumerate() {
             let cluster = ClusterName::sni(port.number, subset, host);
-            let proxy = tuned(TcpProxy::to(&cluster), plan.traffic.as_ref(), subset, traits.idle_timeout);
+            let stats = StatName {
+                service: Some(service),
+                subset,
+                port: port.number,
+                port_name: &port.name,
+                target_port: Some(0),
+            };
+            let proxy = match stats.by(&settings.mesh.outbound_cluster_stat_name) {
+                Some(stat_prefix) => TcpProxy { stat_prefix, ..TcpProxy::to(&cluster) },
+                None => TcpProxy::to(&cluster),
+            };
+            let proxy = tuned(proxy, plan.traffic.as_ref(), subset, traits.idle_timeout);
             let proxy = TcpProxy { tunnel: None, ..proxy };
-            let chain = chain(&cluster, &proxy, settings.with_chain(&traits.chain));
+            let serve = L4Serve { proxy, protocol: port.protocol, cluster, dynamic: None };
+            let chain = chain(&serve, settings.with_chain(&traits.chain));
             let key = format!("{}{age:020} {name} {namespace} {host} {i:05} {j:05}", u8::from(public));
             out.push(AutoChain {
                 key: Name::from(key),
@@ -66,16 +80,16 @@ pub fn auto_chains(plan: &HostPlan, traits: &AutoPassthrough, settings: Settings
     out
 }
 
-fn chain(cluster: &Name, proxy: &TcpProxy, settings: Settings<'_>) -> api::FilterChain {
+fn chain(serve: &L4Serve, settings: Settings<'_>) -> api::FilterChain {
     let timeout = settings.options.features.transport_connect_timeout;
     let stats = istio_stats(Direction::Gateway, settings);
     api::FilterChain {
         filter_chain_match: Some(api::FilterChainMatch {
-            server_names: vec![cluster.to_string()],
+            server_names: vec![serve.cluster.to_string()],
             application_protocols: MESH_ALPN.iter().map(|protocol| (*protocol).to_owned()).collect(),
             ..api::FilterChainMatch::default()
         }),
-        filters: stats.into_iter().chain([proxy.build(settings)]).collect(),
+        filters: stats.into_iter().chain(protocol_filters(serve, settings)).collect(),
         transport_socket_connect_timeout: (!timeout.is_zero()).then(|| duration(timeout)),
         ..api::FilterChain::default()
     }

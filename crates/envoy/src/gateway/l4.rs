@@ -1,19 +1,25 @@
 //! Where connections go that a rule of a VirtualService speaks of.
 
+use std::sync::Arc;
+
 use pilot_base::{Host, Name};
 use pilot_mesh::{ClusterName, HostPlan};
-use pilot_model::{ConfigId, Destination, L4Destination, Protocol, Span};
+use pilot_model::{ConfigId, Destination, L4Destination, Protocol, Service, Span};
 
 use crate::listener::{L4Serve, tuned};
 use crate::network_filter::{TcpProxy, Upstream};
+use crate::settings::Settings;
+use crate::stat_name::StatName;
 
 pub(super) struct L4Route<'a> {
     pub(super) rule: &'a ConfigId,
     pub(super) route: &'a [L4Destination],
     /// The port that was called, and what is spoken there.
     pub(super) port: u16,
+    pub(super) port_name: &'a str,
     pub(super) protocol: Protocol,
     pub(super) idle_timeout: Option<Span>,
+    pub(super) settings: Settings<'a>,
 }
 
 impl L4Route<'_> {
@@ -22,12 +28,14 @@ impl L4Route<'_> {
         let first = self.route.first()?;
         let cluster = |to: &Destination| {
             let port = to.port.or_else(|| plan(&to.host).and_then(only_port)).unwrap_or(self.port);
-            ClusterName::outbound(port, &to.subset, &to.host)
+            let host = plan(&to.host).map_or(&to.host, HostPlan::real_host);
+            ClusterName::outbound(port, &to.subset, host)
         };
         let (proxy, cluster, subset) = match self.route {
             [only] => {
                 let cluster = cluster(&only.destination);
-                (TcpProxy::to(&cluster), cluster, only.destination.subset.as_str())
+                let service = plan(&only.destination.host).and_then(HostPlan::service);
+                (self.named(TcpProxy::to(&cluster), service, only), cluster, only.destination.subset.as_str())
             }
             several => {
                 let shares = several.iter().filter(|share| share.weight > 0);
@@ -41,7 +49,25 @@ impl L4Route<'_> {
         // What is said about the traffic to the first destination counts for all.
         let traffic = plan(&first.destination.host).and_then(|plan| plan.traffic.as_ref());
         let proxy = tuned(proxy, traffic, subset, self.idle_timeout);
-        Some(L4Serve { proxy, protocol: self.protocol, cluster })
+        Some(L4Serve { proxy, protocol: self.protocol, cluster, dynamic: None })
+    }
+}
+
+impl L4Route<'_> {
+    /// By the pattern of the mesh, if it has one and the service is known.
+    fn named(&self, proxy: TcpProxy, service: Option<&Arc<Service>>, to: &L4Destination) -> TcpProxy {
+        let Some(service) = service else { return proxy };
+        let stats = StatName {
+            service: Some(service),
+            subset: &to.destination.subset,
+            port: self.port,
+            port_name: self.port_name,
+            target_port: Some(0),
+        };
+        match stats.by(&self.settings.mesh.outbound_cluster_stat_name) {
+            Some(stat_prefix) => TcpProxy { stat_prefix, ..proxy },
+            None => proxy,
+        }
     }
 }
 

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
+use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
 use pilot_mesh::{HostPlan, MergedGateway, MergedPort, MergedServer, RouteRule, l4_applies, overlaps};
 use pilot_model::{Protocol, ServerTlsMode};
@@ -9,17 +10,17 @@ use pilot_xds::{Children, Encoded, TypeUrl};
 use prost::Message as _;
 
 use super::l4::L4Route;
-use super::tls::ServerSide;
 use crate::access_log;
 use crate::convert::{duration, socket_address, stat_prefix, wildcards};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
 use crate::listener::{
-    Place, additional, direction, encode, exact_balance, per_socket_event, protocol_filters, proxy_protocol,
+    Place, direction, encode, exact_balance, per_socket_event, protocol_filters, proxy_protocol,
     tls_inspector,
 };
 use crate::network_filter::{PHASES, extensions, leading, metadata_exchange};
 use crate::security::SecurityFilters;
+use crate::server_tls::{ServerSide, Transport};
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 
 /// Where a gateway's connections may go.
@@ -49,10 +50,44 @@ pub struct LeftOutChain {
     pub why: String,
 }
 
+/// Where a listener of a gateway stands.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GatewayPlace {
+    transport: Transport,
+    place: Place,
+}
+
+impl GatewayPlace {
+    pub fn listener_name(&self) -> Name {
+        let name = self.place.listener_name();
+        match self.transport {
+            Transport::Tcp => name,
+            Transport::Quic => Name::from(format!("udp_{name}")),
+        }
+    }
+
+    fn address(&self, address: &str) -> core::Address {
+        let mut out = socket_address(address, self.place.port);
+        if let (Transport::Quic, Some(core::address::Address::SocketAddress(socket))) =
+            (self.transport, &mut out.address)
+        {
+            socket.protocol = core::socket_address::Protocol::Udp as i32;
+        }
+        out
+    }
+}
+
 /// The places at which a workload listens for its Gateways. An ordinary user may not open low ports.
-pub fn gateway_places(merged: &MergedGateway, traits: &ListenerTraits) -> BTreeSet<Place> {
+pub fn gateway_places(merged: &MergedGateway, traits: &ListenerTraits) -> BTreeSet<GatewayPlace> {
     let may_open = |port: &&MergedPort| !(traits.unprivileged && port.port < 1024);
-    merged.ports.iter().filter(may_open).map(|port| place(port, traits)).collect()
+    let mut places = BTreeSet::new();
+    for port in merged.ports.iter().filter(may_open) {
+        places.insert(GatewayPlace { transport: Transport::Tcp, place: place(port, traits) });
+        if port.servers.iter().any(|server| server.http3) {
+            places.insert(GatewayPlace { transport: Transport::Quic, place: place(port, traits) });
+        }
+    }
+    places
 }
 
 fn place(port: &MergedPort, traits: &ListenerTraits) -> Place {
@@ -65,14 +100,15 @@ fn place(port: &MergedPort, traits: &ListenerTraits) -> Place {
 
 /// The listener at a place of a gateway.
 pub fn gateway_listener(
-    at: &Place,
+    at: &GatewayPlace,
     merged: &MergedGateway,
     around: &impl GatewayRules,
     (traits, http, security): (&ListenerTraits, &HttpTraits, &SecurityFilters),
     settings: Settings<'_>,
 ) -> GatewayListener {
     let settings = settings.with_chain(&traits.chain);
-    let ports: Vec<&MergedPort> = merged.ports.iter().filter(|port| place(port, traits) == *at).collect();
+    let ports: Vec<&MergedPort> =
+        merged.ports.iter().filter(|port| place(port, traits) == at.place).collect();
     let name = at.listener_name().to_string();
     let mut builder = Builder {
         around,
@@ -80,7 +116,8 @@ pub fn gateway_listener(
         http,
         security,
         settings,
-        port: at.port,
+        port: at.place.port,
+        transport: at.transport,
         name: &name,
         seen: Seen::default(),
         chains: Vec::new(),
@@ -88,16 +125,18 @@ pub fn gateway_listener(
         left_out: Vec::new(),
     };
     ports.iter().for_each(|port| builder.add_port(port));
-    let auto = ports.iter().flat_map(|port| &port.servers).any(|s| s.server.is_auto_passthrough());
+    let tcp = at.transport == Transport::Tcp;
+    let auto = tcp && ports.iter().flat_map(|port| &port.servers).any(|s| s.server.is_auto_passthrough());
     let extra = if ports.iter().all(|port| port.bind.is_empty()) { builder.more_addresses() } else { &[] };
     let listener = api::Listener {
         name: name.clone(),
-        address: Some(socket_address(&at.address, at.port)),
-        additional_addresses: additional(extra.iter().copied(), at.port),
+        address: Some(at.address(&at.place.address)),
+        additional_addresses: extra.iter().map(|address| also_at(at.address(address))).collect(),
+        udp_listener_config: (!tcp).then(udp),
         traffic_direction: direction(Direction::Gateway),
         listener_filters: builder.listener_filters(),
         max_connections_to_accept_per_socket_event: per_socket_event(settings),
-        connection_balance_config: traits.exact_balance.then(exact_balance),
+        connection_balance_config: (tcp && traits.exact_balance).then(exact_balance),
         access_log: access_log::of_listener(settings),
         per_connection_buffer_limit_bytes: http
             .connections
@@ -118,6 +157,18 @@ pub fn gateway_listener(
     GatewayListener { bytes: bytes.map(Arc::new), left_out: builder.left_out }
 }
 
+fn also_at(address: core::Address) -> api::AdditionalAddress {
+    api::AdditionalAddress { address: Some(address), ..api::AdditionalAddress::default() }
+}
+
+fn udp() -> api::UdpListenerConfig {
+    api::UdpListenerConfig {
+        quic_options: Some(api::QuicProtocolOptions::default()),
+        downstream_socket_config: Some(core::UdpSocketConfig::default()),
+        ..api::UdpListenerConfig::default()
+    }
+}
+
 struct Builder<'a, R> {
     around: &'a R,
     traits: &'a ListenerTraits,
@@ -125,6 +176,7 @@ struct Builder<'a, R> {
     security: &'a SecurityFilters,
     settings: Settings<'a>,
     port: u16,
+    transport: Transport,
     name: &'a str,
     seen: Seen,
     chains: Vec<api::FilterChain>,
@@ -141,11 +193,18 @@ impl<R: GatewayRules> Builder<'_, R> {
     }
 
     fn listener_filters(&self) -> Vec<api::ListenerFilter> {
+        if self.transport == Transport::Quic {
+            return Vec::new();
+        }
         let behind_proxy = self.http.topology.proxy_protocol.then(proxy_protocol);
         behind_proxy.into_iter().chain(self.by_name.then(tls_inspector)).collect()
     }
 
     fn add_port(&mut self, port: &MergedPort) {
+        if self.transport == Transport::Quic {
+            port.servers.iter().filter(|server| server.http3).for_each(|server| self.add_https(server));
+            return;
+        }
         if port.protocol.is_http() {
             let Some(first) = port.servers.first() else { return };
             let filters = self.requests(self.manager(&port.routes, port.protocol, ""));
@@ -223,8 +282,10 @@ impl<R: GatewayRules> Builder<'_, R> {
             rule: &rule.id,
             route,
             port: server.server.port,
+            port_name: &server.server.port_name,
             protocol: server.server.protocol,
             idle_timeout: self.traits.idle_timeout,
+            settings: self.settings,
         };
         let serve = target.serve(&|host: &Host| self.around.plan(host))?;
         let port = server.server.port;
@@ -234,6 +295,9 @@ impl<R: GatewayRules> Builder<'_, R> {
 
     /// Code that looks at connections sees those with requests, too.
     fn requests(&self, manager: api::Filter) -> Vec<api::Filter> {
+        if self.transport == Transport::Quic {
+            return vec![manager];
+        }
         extensions(&PHASES, self.port, self.settings).into_iter().chain([manager]).collect()
     }
 
@@ -249,14 +313,23 @@ impl<R: GatewayRules> Builder<'_, R> {
             idle_timeout: self.traits.idle_timeout,
             traits: self.http,
             security: Some(self.security),
+            names: Vec::new(),
         };
-        manager.build(self.settings)
+        match self.transport {
+            Transport::Tcp => manager.build(self.settings),
+            Transport::Quic => manager.build_http3(self.settings),
+        }
     }
 
     fn encrypted(&self, server: &MergedServer) -> api::FilterChain {
         let socket = server.server.tls.as_ref().map(|tls| {
-            let side =
-                ServerSide { server: &server.server, tls, traits: self.traits, settings: self.settings };
+            let side = ServerSide {
+                protocol: server.server.protocol,
+                tls,
+                traits: self.traits,
+                settings: self.settings,
+                transport: self.transport,
+            };
             side.socket()
         });
         api::FilterChain { transport_socket: socket, ..api::FilterChain::default() }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
+use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::route::v3 as api;
 use pilot_mesh::{HostPlan, MergedServer, RouteRule, more_specific};
 use pilot_model::Destination;
@@ -12,6 +13,7 @@ use prost::Message as _;
 use super::l4::only_port;
 use crate::route::{self, Context};
 use crate::route_table::table;
+use crate::server_tls::HTTP3_ALPN;
 use crate::settings::{RouteTraits, Settings};
 use crate::virtual_host::{VIRTUAL_HOSTS, domain};
 
@@ -41,9 +43,30 @@ pub fn gateway_routes<'a>(
         traits,
         settings,
         traffic: &|to: &Destination| plan(&to.host).and_then(|plan| plan.traffic.as_ref()),
+        service: &|to: &Destination| plan(&to.host)?.service().map(|service| &**service),
         only_port: &|to: &Destination| plan(&to.host).and_then(only_port),
+        real_host: &|host| plan(host).map_or(host, HostPlan::real_host).clone(),
     };
-    GatewayRoutes(Arc::new(route::of_rule(rule, &context)))
+    let mut routes = route::of_rule(rule, &context);
+    if server.http3 {
+        routes
+            .iter_mut()
+            .for_each(|route| route.response_headers_to_add.push(http3_is_at(server.server.port)));
+    }
+    GatewayRoutes(Arc::new(routes))
+}
+
+/// Clients come over TCP first, and are told where else they may come for a day.
+fn http3_is_at(port: u16) -> core::HeaderValueOption {
+    core::HeaderValueOption {
+        header: Some(core::HeaderValue {
+            key: "alt-svc".to_owned(),
+            value: format!("{HTTP3_ALPN}=\":{port}\"; ma=86400"),
+            ..core::HeaderValue::default()
+        }),
+        append_action: core::header_value_option::HeaderAppendAction::AppendIfExistsOrAdd as i32,
+        ..core::HeaderValueOption::default()
+    }
 }
 
 /// A host of a table, and what its servers say about it.

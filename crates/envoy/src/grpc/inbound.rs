@@ -7,11 +7,11 @@ use pilot_envoy_api::envoy::config::route::v3 as route;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3 as manager;
 use pilot_envoy_api::envoy::extensions::transport_sockets::tls::v3 as tls;
 use pilot_envoy_api::to_any;
-use pilot_model::MtlsMode;
+use pilot_model::{AuthorizationPolicy, Config, MtlsMode};
 use pilot_xds::{Encoded, TypeUrl};
 use prost::Message as _;
 
-use super::{common_tls, router, tls_socket};
+use super::{common_tls, rbac, router, tls_socket};
 use crate::convert::socket_address;
 use crate::network_filter::filter;
 
@@ -20,16 +20,21 @@ const PREFIX: &str = "xds.istio.io/grpc/lds/inbound/";
 /// Where servers listen, as they write it.
 const ADDRESSES: [(&str, &str); 2] = [("0.0.0.0", "0.0.0.0"), ("[::]", "::")];
 
-/// What servers are told about their own ports: whether clients must show who they are.
-pub fn grpc_inbound(ports: &BTreeMap<u16, MtlsMode>) -> Vec<Arc<Encoded>> {
+/// What servers are told about their own ports: whether clients must show who they are, and who of them may call.
+pub fn grpc_inbound(
+    ports: &BTreeMap<u16, MtlsMode>,
+    policies: &[&Config<AuthorizationPolicy>],
+) -> Vec<Arc<Encoded>> {
     let mut out = Vec::new();
+    let mut filters = rbac::filters(policies);
+    filters.push(router());
     for (port, mode) in ports {
         for (written, address) in ADDRESSES {
             let name = format!("{PREFIX}{written}:{port}");
             let message = listener::Listener {
                 name: name.clone(),
                 address: Some(socket_address(address, *port)),
-                filter_chains: vec![chain(*mode)],
+                filter_chains: vec![chain(*mode, &filters)],
                 ..listener::Listener::default()
             };
             out.push(Arc::new(Encoded::new(TypeUrl::Listener, Name::from(name), &message.encode_to_vec())));
@@ -39,7 +44,7 @@ pub fn grpc_inbound(ports: &BTreeMap<u16, MtlsMode>) -> Vec<Arc<Encoded>> {
 }
 
 /// A server cannot do both at one port, so only the strict mode asks for TLS.
-fn chain(mode: MtlsMode) -> listener::FilterChain {
+fn chain(mode: MtlsMode, filters: &[manager::HttpFilter]) -> listener::FilterChain {
     let kind = if mode == MtlsMode::Strict { "mtls" } else { "plaintext" };
     let context = tls::DownstreamTlsContext {
         common_tls_context: Some(common_tls(&[])),
@@ -48,14 +53,14 @@ fn chain(mode: MtlsMode) -> listener::FilterChain {
     };
     listener::FilterChain {
         name: format!("inbound-{kind}"),
-        filters: vec![filter(&format!("inbound-hcm{kind}"), to_any(&manager()))],
+        filters: vec![filter(&format!("inbound-hcm{kind}"), to_any(&manager(filters)))],
         transport_socket: (mode == MtlsMode::Strict).then(|| tls_socket(&to_any(&context))),
         ..listener::FilterChain::default()
     }
 }
 
 /// Every request is for the server itself.
-fn manager() -> manager::HttpConnectionManager {
+fn manager(filters: &[manager::HttpFilter]) -> manager::HttpConnectionManager {
     use manager::http_connection_manager::RouteSpecifier;
     use route::route::Action;
     use route::route_match::PathSpecifier;
@@ -79,7 +84,7 @@ fn manager() -> manager::HttpConnectionManager {
     };
     manager::HttpConnectionManager {
         route_specifier: Some(RouteSpecifier::RouteConfig(routes)),
-        http_filters: vec![router()],
+        http_filters: filters.to_vec(),
         ..manager::HttpConnectionManager::default()
     }
 }

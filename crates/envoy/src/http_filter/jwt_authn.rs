@@ -6,34 +6,22 @@ use pilot_envoy_api::envoy::config::route::v3 as route;
 use pilot_envoy_api::envoy::extensions::filters::http::jwt_authn::v3 as api;
 use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use pilot_envoy_api::to_any;
-use pilot_mesh::ClusterName;
-use pilot_model::{JwksFetch, JwtRule, ProxyType, Span};
+use pilot_mesh::{ClusterName, TokenKeys, token_keys};
+use pilot_model::{JwksFetch, JwtRule, KeySource, NOBODYS_KEYS, ProxyType};
 
 use crate::convert::{duration, seconds};
 use crate::rbac::JWT_PAYLOAD;
 
 /// How long Envoy keeps keys that it fetched itself.
 const KEEP_KEYS: i64 = 300;
-const FETCH_TIMEOUT: Span = Span::from_secs(5);
 /// Claims that are lists in the form of a text, whatever a rule says.
 const LISTS: [&str; 2] = ["permission", "scope"];
-/// A public key whose private half nobody has, for keys that could not be fetched: then no token is good.
-const NOBODYS_KEYS: &str = r#"{
-  "keys": [
-    {
-      "kty": "RSA",
-      "e": "AQAB",
-      "n": "0xObjM0UvS_oaazjpEYlAbwctEJ4L8pH3OuTb7qth7gUwqet-EzQB4dgFdvSdMgrLnSncQGRjpEYz3F3viIbH-3EN3TxSlPNviHxeOdyiBVfumN8dMxbLvVJUpfNOnvmMxJcl-8NNjAwcOjk4otSALaYgYYyOPyvKtgVdrQr-FoubWX4yrjxW-MJ2-7OBeepUUNOsVwGV23YX03sVkkyvY3otRflkBcY3_HKpBxJl9wk2GyOShN4_PNUF9-vwfnvOXMbCDX-w4PTef4geeb_GiT40YCKHTKMSPVanGRn5GExIWmki-mmqh94-mPTJyBR74ShspL3BxPZitDL574T1w"
-    }
-  ]
-}"#;
-
 /// What the rules need to know of the world.
 pub(crate) struct Keys<'a> {
     pub(crate) fetch: JwksFetch,
     pub(crate) kind: ProxyType,
-    /// Keys that were fetched, by issuer and address.
-    pub(crate) fetched: &'a dyn Fn(&JwtRule) -> Option<Name>,
+    /// Keys that were fetched.
+    pub(crate) fetched: &'a dyn Fn(&KeySource) -> Option<Name>,
     pub(crate) is_known: &'a dyn Fn(Option<&Name>, &Host) -> bool,
 }
 
@@ -119,18 +107,12 @@ fn source(rule: &JwtRule, keys: &Keys<'_>) -> api::jwt_provider::JwksSourceSpeci
         let specifier = Some(core::data_source::Specifier::InlineString(text));
         Source::LocalJwks(core::DataSource { specifier, ..core::DataSource::default() })
     };
-    let fetched = || (keys.fetched)(rule).map_or_else(|| NOBODYS_KEYS.to_owned(), |keys| keys.to_string());
-    match keys.fetch {
-        JwksFetch::Hybrid | JwksFetch::Envoy if !rule.jwks_uri.is_empty() => {
-            let (host, port) = host_and_port(&rule.jwks_uri);
-            if keys.fetch == JwksFetch::Hybrid && !(keys.is_known)(None, &host) {
-                local(fetched())
-            } else {
-                Source::RemoteJwks(remote(rule, &host, port))
-            }
+    match token_keys(rule, keys.fetch, |host| (keys.is_known)(None, host)) {
+        TokenKeys::Written(text) => local(text.to_string()),
+        TokenKeys::Fetched(source) => {
+            local((keys.fetched)(&source).map_or_else(|| NOBODYS_KEYS.to_owned(), |keys| keys.to_string()))
         }
-        _ if !rule.jwks.is_empty() => local(rule.jwks.to_string()),
-        _ => local(fetched()),
+        TokenKeys::ByProxy { host, port } => Source::RemoteJwks(remote(rule, &host, port)),
     }
 }
 
@@ -140,39 +122,10 @@ fn remote(rule: &JwtRule, host: &Host, port: u16) -> api::RemoteJwks {
     api::RemoteJwks {
         http_uri: Some(core::HttpUri {
             uri: rule.jwks_uri.to_string(),
-            timeout: Some(duration(rule.timeout.unwrap_or(FETCH_TIMEOUT))),
+            timeout: Some(duration(rule.fetch_timeout())),
             http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
         }),
         cache_duration: Some(seconds(KEEP_KEYS)),
         ..api::RemoteJwks::default()
-    }
-}
-
-/// Of an address that was checked when it was read.
-fn host_and_port(uri: &str) -> (Host, u16) {
-    let (scheme, rest) = uri.split_once("://").unwrap_or(("", uri));
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let default = if scheme == "https" { 443 } else { 80 };
-    let (host, port) = match authority.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
-        Some((host, port)) => (host, port.strip_prefix(':').unwrap_or_default()),
-        None => authority.split_once(':').unwrap_or((authority, "")),
-    };
-    (Host::new(host), port.parse().unwrap_or(default))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::host_and_port;
-
-    #[test]
-    fn addresses_are_taken_apart() {
-        let parts = |uri: &str| {
-            let (host, port) = host_and_port(uri);
-            (host.to_string(), port)
-        };
-        assert_eq!(parts("https://a.example.com/keys"), ("a.example.com".to_owned(), 443));
-        assert_eq!(parts("http://a:8080?x=y:z"), ("a".to_owned(), 8080));
-        assert_eq!(parts("http://[::1]:81/"), ("::1".to_owned(), 81));
     }
 }

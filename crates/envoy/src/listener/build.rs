@@ -11,8 +11,9 @@ use super::inspector::{http_inspector, tls_inspector};
 use super::merge::{Chain, OutboundListener, Serve};
 use super::part::{Binding, Place};
 use super::protocol::protocol_filters;
-use super::{PLAIN_HTTP, RAW_BUFFER, additional, catch_all_filters, direction, encode, exact_balance};
+use super::{RAW_BUFFER, additional, catch_all_filters, direction, encode, exact_balance, plain_http};
 use crate::convert::{duration, localhosts, parse_cidr, seconds, socket_address, stat_prefix};
+use crate::dynamic_forward_proxy::{any_names, for_connections, names_of};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
 use crate::metadata;
@@ -40,7 +41,7 @@ pub fn http_proxy_listener(
     let mut addresses = localhosts(traits.ip_mode).iter().map(|address| Name::new(address));
     let listener = OutboundListener {
         place: Place { address: addresses.next().unwrap_or_default(), port },
-        binding: Binding { opens_port: true, more: addresses.collect() },
+        binding: Binding { opens_port: true, more: addresses.collect(), grpc_web: false },
         chains: vec![Chain::all(Serve::ForwardProxy(Name::new("http_proxy")))],
     };
     outbound_listener(&listener, traits, Some(http), settings)
@@ -77,7 +78,8 @@ impl Builder<'_> {
 
     fn set_filters(&self, out: &mut api::Listener) {
         let chains = &self.listener.chains;
-        if chains.iter().any(|chain| !chain.server_names.is_empty()) {
+        let looks_up = |serve: &Serve| matches!(serve, Serve::L4(serve) if serve.dynamic.is_some());
+        if chains.iter().any(|chain| !chain.server_names.is_empty() || looks_up(&chain.serve)) {
             out.listener_filters.push(tls_inspector());
         }
         let sniffed = chains.iter().any(|chain| chain.sniffed);
@@ -124,20 +126,36 @@ impl Builder<'_> {
         match &chain.serve {
             Serve::L4(serve) => {
                 let port = self.listener.place.port;
-                let leading = leading(Direction::Outbound, port, None, self.settings);
-                Some(leading.into_iter().chain(protocol_filters(serve, self.settings)).collect())
+                let mut filters = leading(Direction::Outbound, port, None, self.settings);
+                let dynamic = serve.dynamic.as_ref();
+                let names = dynamic.map(|host| names_of(host, self.traits.ip_mode, self.settings));
+                filters.extend(names.map(|names| for_connections(names, port)));
+                filters.extend(protocol_filters(serve, self.settings));
+                Some(filters)
             }
-            Serve::Http(routes) | Serve::ForwardProxy(routes) => {
-                let forward = matches!(chain.serve, Serve::ForwardProxy(_));
+            Serve::Http { routes, .. } | Serve::GrpcWeb(routes) | Serve::ForwardProxy(routes) => {
+                let protocol = match &chain.serve {
+                    Serve::ForwardProxy(_) => Protocol::HttpProxy,
+                    Serve::GrpcWeb(_) => Protocol::GrpcWeb,
+                    _ => Protocol::Auto,
+                };
+                let dynamic = match &chain.serve {
+                    Serve::Http { dynamic, .. } => dynamic.as_ref(),
+                    Serve::GrpcWeb(_) | Serve::ForwardProxy(_) | Serve::L4(_) => None,
+                };
+                let (mode, settings) = (self.traits.ip_mode, self.settings);
+                let names = dynamic.map(|host| names_of(host, mode, settings)).into_iter();
+                let names = names.chain(any_names(&self.traits.outbound, mode, settings));
                 let manager = Manager {
                     direction: Direction::Outbound,
                     stat_prefix: stat_prefix(&format!("outbound_{name}")),
                     routes: Routes::Named(routes.to_string()),
                     port: self.listener.place.port,
-                    protocol: if forward { Protocol::HttpProxy } else { Protocol::Auto },
+                    protocol,
                     idle_timeout: self.traits.idle_timeout,
                     traits: self.http?,
                     security: None,
+                    names: names.collect(),
                 };
                 let extensions = extensions(&PHASES, self.listener.place.port, self.settings);
                 Some(extensions.into_iter().chain([manager.build(self.settings)]).collect())
@@ -161,8 +179,7 @@ fn chain_match(chain: &Chain, settings: Settings<'_>) -> Option<api::FilterChain
         ..api::FilterChainMatch::default()
     };
     if chain.sniffed {
-        let oldest = settings.options.features.http10.then_some("http/1.0");
-        out.application_protocols = oldest.into_iter().chain(PLAIN_HTTP).map(str::to_owned).collect();
+        out.application_protocols = plain_http(settings);
         out.transport_protocol = RAW_BUFFER.to_owned();
     }
     Some(out)

@@ -5,8 +5,10 @@ use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
 use pilot_envoy_api::envoy::config::route::v3 as route;
-use pilot_mesh::{ClusterName, PeerModes, Target};
-use pilot_model::{CaptureMode, ConfigId, Interception, Kind, ListenerProtocol, MtlsMode, Protocol};
+use pilot_mesh::{ClusterName, PeerModes, Target, stand_in};
+use pilot_model::{
+    CaptureMode, ConfigId, Interception, Kind, ListenerProtocol, MtlsMode, Protocol, ServerTls,
+};
 use pilot_xds::Encoded;
 
 use super::inspector::{inspectors, original_dst, original_src};
@@ -24,6 +26,7 @@ use crate::metadata;
 use crate::network_filter::{PHASES, TcpProxy, extensions, leading, metadata_exchange};
 use crate::route::inbound as inbound_route;
 use crate::security::SecurityFilters;
+use crate::server_tls::{ServerSide, Transport};
 use crate::settings::{HttpTraits, ListenerTraits, Settings};
 use crate::stat_name::StatName;
 use crate::tls_context::downstream_mutual;
@@ -50,6 +53,8 @@ enum Tls {
     Ours,
     /// The application's own business.
     Theirs,
+    /// Of clients that are not sidecars, with certificates that a Sidecar names; it ends here.
+    Named,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,6 +96,10 @@ const PLAIN_AUTO: [Case; 2] = [
     Case { alpn: &[], tls: Tls::None, serves: Serves::Tcp },
 ];
 
+/// A port whose Sidecar says how TLS ends.
+const NAMED_HTTP: [Case; 1] = [Case { alpn: &[], tls: Tls::Named, serves: Serves::Http }];
+const NAMED_TCP: [Case; 1] = [Case { alpn: &[], tls: Tls::Named, serves: Serves::Tcp }];
+
 fn cases(protocol: ListenerProtocol, mode: MtlsMode) -> &'static [Case] {
     match (protocol, mode) {
         (ListenerProtocol::Http, MtlsMode::Permissive) => &HTTP_CASES,
@@ -118,6 +127,7 @@ struct Port {
     opens_at: Option<Vec<Name>>,
     /// The Sidecar that declares it.
     sidecar: Option<ConfigId>,
+    tls: Option<Arc<ServerTls>>,
 }
 
 /// How the chains of a port are called, by what they serve.
@@ -170,7 +180,8 @@ fn undeclared(target: Option<u16>, settings: Settings<'_>) -> Port {
             http: "virtualInbound-catchall-http".to_owned(),
             tcp: "virtualInbound".to_owned(),
             stat_prefix: cluster.to_owned(),
-            connections: StatName::default().by(&settings.mesh.inbound_cluster_stat_name),
+            connections: StatName { port_name: "virtualInbound", ..StatName::default() }
+                .by(&settings.mesh.inbound_cluster_stat_name),
         },
         cluster: Name::new(cluster),
         host: String::new(),
@@ -179,6 +190,7 @@ fn undeclared(target: Option<u16>, settings: Settings<'_>) -> Port {
         target,
         opens_at: None,
         sidecar: None,
+        tls: None,
     }
 }
 
@@ -247,19 +259,23 @@ impl Builder<'_> {
         let addresses: Vec<Name> = bind.map_or_else(everywhere, |bind| vec![bind]);
         let name = format!("{}_{}", addresses[0], target.target_port);
         let stat_prefix = format!("inbound_{name}");
+        let stand_in = target.ingress.as_ref().map(|ingress| stand_in(&ingress.sidecar));
         let stats = StatName {
-            service: target.ingress.is_none().then_some(&*target.service),
+            service: Some(stand_in.as_deref().unwrap_or(&target.service)),
             port: target.port,
             port_name: target.port_name(),
             ..StatName::default()
         };
         let connections = stats.by(&self.settings.mesh.inbound_cluster_stat_name);
+        let tls = target.ingress.as_ref().and_then(|ingress| ingress.tls.clone());
+        let tls = tls.filter(|_| self.settings.options.features.ingress_tls);
         Port {
             chain: ChainNames { http: name.clone(), tcp: name, stat_prefix, connections },
             cluster: ClusterName::inbound(target.target_port),
             host: target.name(),
             number: target.port,
-            protocol: target.protocol,
+            protocol: if tls.is_some() { decrypted(target.protocol) } else { target.protocol },
+            tls,
             target: Some(target.target_port),
             opens_at: self.opens_port(target).then_some(addresses),
             sidecar: target.ingress.as_ref().map(|ingress| ingress.sidecar.clone()),
@@ -314,7 +330,12 @@ impl Builder<'_> {
 
     fn chains(&self, port: &Port) -> Vec<api::FilterChain> {
         let mode = self.guard.peers.at(port.target.unwrap_or(0));
-        let cases = cases(port.protocol.listener(), mode);
+        // Two kinds of TLS at one port could not be told apart.
+        let cases = match &port.tls {
+            Some(_) if mode == MtlsMode::Disable && port.protocol.is_http() => &NAMED_HTTP[..],
+            Some(_) if mode == MtlsMode::Disable => &NAMED_TCP,
+            _ => cases(port.protocol.listener(), mode),
+        };
         cases.iter().map(|case| self.chain(port, case)).collect()
     }
 
@@ -332,7 +353,11 @@ impl Builder<'_> {
                 ..api::FilterChainMatch::default()
             }),
             filters,
-            transport_socket: (case.tls == Tls::Ours).then(|| self.mutual_tls(case)),
+            transport_socket: match case.tls {
+                Tls::None | Tls::Theirs => None,
+                Tls::Ours => Some(self.mutual_tls(case)),
+                Tls::Named => port.tls.as_ref().map(|tls| self.named_tls(tls, port.protocol)),
+            },
             metadata: port.sidecar.as_ref().and_then(|id| metadata::of_config(Kind::Sidecar, id)),
             ..api::FilterChain::default()
         }
@@ -350,6 +375,11 @@ impl Builder<'_> {
         downstream_mutual(alpn, &self.traits.server_files, self.settings)
     }
 
+    fn named_tls(&self, tls: &ServerTls, protocol: Protocol) -> core::TransportSocket {
+        let (traits, settings) = (self.traits, self.settings);
+        ServerSide { protocol, tls, traits, settings, transport: Transport::Tcp }.socket()
+    }
+
     fn tcp_filters(&self, port: &Port) -> Vec<api::Filter> {
         let stat_prefix = port.chain.connections.clone().unwrap_or_else(|| port.cluster.to_string());
         let proxy =
@@ -357,7 +387,7 @@ impl Builder<'_> {
         let guard = Some(self.guard.filters);
         let mut filters: Vec<api::Filter> = metadata_exchange(self.settings).into_iter().collect();
         filters.extend(leading(Direction::Inbound, port.number, guard, self.settings));
-        let serve = L4Serve { proxy, protocol: port.protocol, cluster: port.cluster.clone() };
+        let serve = L4Serve { proxy, protocol: port.protocol, cluster: port.cluster.clone(), dynamic: None };
         filters.extend(protocol_filters(&serve, self.settings));
         filters
     }
@@ -372,10 +402,20 @@ impl Builder<'_> {
             idle_timeout: self.traits.idle_timeout,
             traits: self.http,
             security: Some(self.guard.filters),
+            names: Vec::new(),
         };
         let extensions = extensions(&PHASES, port.target.unwrap_or(0), self.settings);
         let exchange = metadata_exchange(self.settings);
         exchange.into_iter().chain(extensions).chain([manager.build(self.settings)]).collect()
+    }
+}
+
+/// What is left of a protocol once TLS has ended.
+fn decrypted(protocol: Protocol) -> Protocol {
+    match protocol {
+        Protocol::Https => Protocol::Http,
+        Protocol::Tls => Protocol::Tcp,
+        other => other,
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use pilot_base::Name;
-use pilot_mesh::{ClusterName, MESH, TrafficPlan};
+use pilot_base::{Host, Name};
+use pilot_mesh::{ClusterName, HostPlan, MESH, TrafficPlan};
 use pilot_model::{ConfigId, Destination, HashKey, L4Destination, L4Match, Registry, Span, TrafficPolicy};
 
 use super::merge::{Chain, L4Serve, Serve};
 use super::part::{Maker, Place, Surroundings};
 use crate::convert::wildcards;
+use crate::dynamic_forward_proxy::dynamic_host;
 use crate::network_filter::{TcpProxy, Upstream};
 use crate::stat_name::StatName;
+use crate::virtual_host::short_names;
 
 /// The chains of a port that does not speak HTTP, or may not.
 pub(super) fn chains<S: Surroundings>(maker: &Maker<'_, S>, place: &Place, cidrs: &[Name]) -> Vec<Chain> {
@@ -41,8 +43,9 @@ fn tls_chains<S: Surroundings>(maker: &Maker<'_, S>, place: &Place, cidrs: &[Nam
         }
     }
     if out.is_empty() {
-        let named = !cidrs.is_empty() || maker.is_told_by_name(place);
-        let server_names = if named { vec![maker.service.host.name().clone()] } else { Vec::new() };
+        let dynamic = dynamic_host(maker.service).is_some();
+        let named = !cidrs.is_empty() || dynamic || maker.is_told_by_name(place);
+        let server_names = if named { maker.server_names() } else { Vec::new() };
         out.push(Chain { server_names, cidrs, ..Chain::all(maker.to_service()) });
     }
     out
@@ -108,6 +111,19 @@ impl<S: Surroundings> Maker<'_, S> {
         }
     }
 
+    /// The names by which TLS clients ask for the service.
+    fn server_names(&self) -> Vec<Name> {
+        let mut out = vec![self.service.host.name().clone()];
+        let absolute = self.settings.options.features.absolute_fqdn;
+        for (_, alias) in &self.service.aliases {
+            out.push(alias.name().clone());
+            out.extend(absolute.then(|| Name::from(format!("{alias}."))));
+            let short = short_names(alias.as_str(), &self.traits.dns_suffix, self.around.client());
+            out.extend(short.into_iter().map(Name::from));
+        }
+        out
+    }
+
     /// Straight to the service. A listener at another port than the service's only one leads there.
     fn to_service(&self) -> Serve {
         let port = match &self.service.ports[..] {
@@ -119,7 +135,8 @@ impl<S: Surroundings> Maker<'_, S> {
         let stats =
             StatName { service: Some(self.service), port, target_port: Some(0), ..StatName::default() };
         let proxy = self.named(TcpProxy::to(&cluster), stats);
-        self.serve(self.tuned(proxy, self.plan.traffic.as_ref(), ""), cluster)
+        let dynamic = dynamic_host(self.service);
+        self.serve(self.tuned(proxy, self.plan.traffic.as_ref(), ""), cluster, dynamic)
     }
 
     fn to_destinations(&self, routes: &[L4Destination], rule: &ConfigId) -> Serve {
@@ -138,7 +155,7 @@ impl<S: Surroundings> Maker<'_, S> {
             };
             let proxy = TcpProxy::to(&cluster);
             let proxy = if stats.service.is_some() { self.named(proxy, stats) } else { proxy };
-            return self.serve(self.tuned(proxy, traffic, subset), cluster);
+            return self.serve(self.tuned(proxy, traffic, subset), cluster, None);
         }
         let shares = routes.iter().filter(|share| share.weight > 0);
         let clusters: Vec<(Name, u32)> =
@@ -146,11 +163,11 @@ impl<S: Surroundings> Maker<'_, S> {
         let first = clusters.first().map(|(name, _)| name.clone()).unwrap_or_default();
         let stat_prefix = format!("{}.{}", rule.name, rule.namespace);
         let proxy = TcpProxy::towards(stat_prefix, Upstream::Weighted(clusters));
-        self.serve(self.tuned(proxy, traffic, ""), first)
+        self.serve(self.tuned(proxy, traffic, ""), first, None)
     }
 
-    fn serve(&self, proxy: TcpProxy, cluster: Name) -> Serve {
-        Serve::L4(L4Serve { proxy, protocol: self.port.protocol, cluster })
+    fn serve(&self, proxy: TcpProxy, cluster: Name, dynamic: Option<&Host>) -> Serve {
+        Serve::L4(L4Serve { proxy, protocol: self.port.protocol, cluster, dynamic: dynamic.cloned() })
     }
 
     /// By the pattern of the mesh, if it has one.
@@ -166,7 +183,8 @@ impl<S: Surroundings> Maker<'_, S> {
             let plan = self.around.plan(&to.host);
             plan.map_or(self.port.number, |plan| plan.default_port(self.port.number))
         };
-        ClusterName::outbound(to.port.unwrap_or_else(default), &to.subset, &to.host)
+        let host = self.around.plan(&to.host).map_or(&to.host, HostPlan::real_host);
+        ClusterName::outbound(to.port.unwrap_or_else(default), &to.subset, host)
     }
 
     fn tuned(&self, proxy: TcpProxy, traffic: Option<&TrafficPlan>, subset: &str) -> TcpProxy {

@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use pilot_base::Name;
+use pilot_base::{Host, Name};
 use pilot_model::{ConfigId, Protocol};
 
-use super::part::{Binding, L4Part, PartKey, Place};
+use super::part::{Binding, HttpPart, L4Part, PartKey, Place};
 use crate::convert::{parse_cidr, wildcards};
 use crate::network_filter::TcpProxy;
 use crate::settings::ListenerTraits;
@@ -39,7 +39,13 @@ pub(super) struct Chain {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Serve {
     /// By the routes of this name.
-    Http(Name),
+    Http {
+        routes: Name,
+        /// The pattern whose hosts are found out as they are called.
+        dynamic: Option<Host>,
+    },
+    /// The same, for gRPC as browsers speak it too.
+    GrpcWeb(Name),
     /// By the routes of this name, for requests that say where they are going.
     ForwardProxy(Name),
     L4(L4Serve),
@@ -52,6 +58,8 @@ pub(crate) struct L4Serve {
     pub(crate) protocol: Protocol,
     /// The first cluster, for a filter that knows only one.
     pub(crate) cluster: Name,
+    /// The pattern whose hosts are found out as they are called.
+    pub(crate) dynamic: Option<Host>,
 }
 
 impl Chain {
@@ -122,7 +130,7 @@ impl Speaks {
 pub fn merge_parts<'a>(
     place: &Place,
     traits: &ListenerTraits,
-    mut http: Option<(&PartKey, &Binding)>,
+    mut http: Option<(&PartKey, &HttpPart)>,
     l4: impl Iterator<Item = (&'a PartKey, &'a L4Part)>,
 ) -> Option<OutboundListener> {
     let at_wildcard = place.address == wildcards(traits.ip_mode)[0];
@@ -137,13 +145,13 @@ pub fn merge_parts<'a>(
     let first = first.clone();
     http.take_if(|(key, _)| key.is_locked_out_by(&first));
     for (key, part) in l4.filter(|(key, _)| !key.is_locked_out_by(&first)) {
-        if let Some((_, binding)) = http.take_if(|(first, _)| *first < key) {
-            merger.add_http(binding);
+        if let Some((_, part)) = http.take_if(|(first, _)| *first < key) {
+            merger.add_http(part);
         }
         merger.add_l4(part);
     }
-    if let Some((_, binding)) = http {
-        merger.add_http(binding);
+    if let Some((_, part)) = http {
+        merger.add_http(part);
     }
     let binding = merger.binding?;
     (!merger.chains.is_empty()).then(|| OutboundListener {
@@ -163,16 +171,19 @@ struct Merger<'a> {
 }
 
 impl Merger<'_> {
-    fn add_http(&mut self, binding: &Binding) {
+    fn add_http(&mut self, part: &HttpPart) {
         let routes = match self.place.port {
             0 => self.place.address.clone(),
             port => Name::from(port.to_string()),
         };
-        let chain = Chain { sniffed: self.at_wildcard, ..Chain::all(Serve::Http(routes)) };
+        let dynamic = part.dynamic.clone();
+        let grpc_web = part.binding.grpc_web;
+        let serve = if grpc_web { Serve::GrpcWeb(routes) } else { Serve::Http { routes, dynamic } };
+        let chain = Chain { sniffed: self.at_wildcard, ..Chain::all(serve) };
         match self.speaks {
             None => {
                 let speaks = if self.at_wildcard { Speaks::Auto } else { Speaks::Http };
-                self.begin(speaks, binding, vec![chain]);
+                self.begin(speaks, &part.binding, vec![chain]);
             }
             Some(Speaks::Tcp(protocol)) if !speaks_first(protocol) => {
                 self.join(vec![chain]);

@@ -10,6 +10,7 @@ use pilot_model::{
 use super::l4;
 use super::merge::{Chain, Serve};
 use crate::convert::{localhosts, wildcards};
+use crate::dynamic_forward_proxy::dynamic_host;
 use crate::settings::{ListenerTraits, Settings};
 
 /// Where an outbound listener stands.
@@ -28,11 +29,13 @@ impl Place {
 
 /// How a listener stands at its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Binding {
+pub(super) struct Binding {
     /// Does it open the port, or is it handed connections that were redirected?
     pub(super) opens_port: bool,
     /// Further addresses at which it stands.
     pub(super) more: Vec<Name>,
+    /// Is it for gRPC as browsers speak it?
+    pub(super) grpc_web: bool,
 }
 
 /// The order in which services claim a place: by listener of the Sidecar, what is exported to the client before what is
@@ -66,6 +69,14 @@ pub struct L4Part {
     pub(super) chains: Vec<Chain>,
 }
 
+/// All ports that speak HTTP at one place are served by one chain, so there is little to say: the first counts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HttpPart {
+    pub(super) binding: Binding,
+    /// The pattern whose hosts are found out as they are called.
+    pub(super) dynamic: Option<Host>,
+}
+
 /// What a port of a host contributes to the listener at a place.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Part {
@@ -76,8 +87,7 @@ pub struct Part {
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum PartKind {
-    /// All ports that speak HTTP at one place are served by one chain, so there is nothing more to say.
-    Http(Binding),
+    Http(HttpPart),
     L4(Arc<L4Part>),
 }
 
@@ -107,15 +117,12 @@ pub fn outbound_parts(
             number: port.number,
             protocol: port.protocol,
         });
-        for (i, service) in view.services.iter().enumerate() {
-            // What a port speaks is said by the first service that has it.
-            let agreed =
-                |port: &ServicePort| view.port(port.number).is_some_and(|p| p.protocol == port.protocol);
-            let ports: Vec<&ServicePort> = match &declared {
-                Some(port) => vec![port],
-                None => service.ports.iter().filter(|port| agreed(port)).collect(),
+        for (i, service) in view.services.iter().enumerate().filter(|(_, service)| !service.is_alias()) {
+            let ports = match &declared {
+                Some(port) => std::slice::from_ref(port),
+                None => &service.ports[..],
             };
-            for (j, port) in ports.into_iter().enumerate() {
+            for (j, port) in ports.iter().enumerate() {
                 let key = part_key(view, listener, service, (i, j), settings);
                 let maker = Maker { plan, view, listener, service, port, traits, around, settings };
                 parts.extend(maker.parts(&key));
@@ -176,7 +183,8 @@ impl<S: Surroundings> Maker<'_, S> {
             }
             ListenerProtocol::Http => {
                 let (place, binding) = self.place(self.bind_or_wildcard());
-                vec![Part { place, key: key.clone(), kind: PartKind::Http(binding) }]
+                let part = HttpPart { binding, dynamic: dynamic_host(self.service).cloned() };
+                vec![Part { place, key: key.clone(), kind: PartKind::Http(part) }]
             }
             ListenerProtocol::Tcp | ListenerProtocol::Auto => {
                 let numbered = self.l4_stands().into_iter().enumerate();
@@ -197,7 +205,11 @@ impl<S: Surroundings> Maker<'_, S> {
     fn place(&self, addresses: Vec<Name>) -> (Place, Binding) {
         let mut addresses = addresses.into_iter();
         let address = addresses.next().unwrap_or_else(|| self.wildcard());
-        let binding = Binding { opens_port: self.opens_port(), more: addresses.collect() };
+        let binding = Binding {
+            opens_port: self.opens_port(),
+            more: addresses.collect(),
+            grpc_web: self.port.protocol == Protocol::GrpcWeb,
+        };
         (Place { address, port: self.port.number }, binding)
     }
 
@@ -293,7 +305,9 @@ impl<S: Surroundings> Maker<'_, S> {
         } else {
             Name::from(place.port.to_string())
         };
-        let http = |sniffed| Chain { sniffed, ..Chain::all(Serve::Http(routes.clone())) };
+        let dynamic = dynamic_host(self.service).cloned();
+        let serve = || Serve::Http { routes: routes.clone(), dynamic: dynamic.clone() };
+        let http = |sniffed| Chain { sniffed, ..Chain::all(serve()) };
         match self.port.protocol {
             Protocol::HttpProxy => vec![http(false)],
             Protocol::Auto => {

@@ -92,7 +92,7 @@ pub(super) fn forward(
 /// Without a port of its own a destination is called at its only port, or at the port that was called.
 fn cluster(destination: &Destination, context: &Context<'_>) -> Name {
     let port = destination.port.or_else(|| (context.only_port)(destination)).unwrap_or(context.port);
-    ClusterName::outbound(port, &destination.subset, &destination.host)
+    ClusterName::outbound(port, &destination.subset, &(context.real_host)(&destination.host))
 }
 
 fn weighted(share: &WeightedDestination, context: &Context<'_>) -> api::weighted_cluster::ClusterWeight {

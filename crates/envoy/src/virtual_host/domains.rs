@@ -37,23 +37,17 @@ impl<N: Neighbours> Maker<'_, N> {
             let with = (naming == Naming::WithPort).then(|| at_port(&name, port));
             std::iter::once(domain(&name)).chain(with)
         };
-        let host = service.host.as_str();
-        let mut others = Vec::new();
-        if self.settings.options.features.absolute_fqdn && host.parse::<IpAddr>().is_err() {
-            others.push(format!("{host}."));
-        }
-        others.extend(self.short_names(host));
-        others.retain(|name| !self.is_another_host(name, port));
-        let names = std::iter::once(host.to_owned()).chain(others);
-        let mut out: Vec<String> = names.flat_map(both).collect();
+        let aliases = service.aliases.iter().map(|(_, alias)| alias);
+        let hosts = std::iter::once(&service.host).chain(aliases);
+        let mut out: Vec<String> =
+            hosts.flat_map(|host| self.names_of(host.as_str(), port)).flat_map(both).collect();
         // Endpoints of a headless service have names of their own below that of the service.
         if service.registry == Registry::Kubernetes && service.resolution == Resolution::Passthrough {
             let below: Vec<String> = out.iter().map(|name| format!("*.{name}")).collect();
             out.extend(below);
         }
-        let addresses = self.view.services.iter();
-        let addresses = addresses.flat_map(|s| s.addresses_from(&self.traits.caller));
-        for address in addresses.filter(|address| self.is_first_at(address, port)) {
+        let addresses = service.addresses_from(&self.traits.caller);
+        for address in addresses.iter().filter(|address| self.is_first_at(address, port)) {
             for name in both(address.to_string()) {
                 if !out.contains(&name) {
                     out.push(name);
@@ -63,25 +57,15 @@ impl<N: Neighbours> Maker<'_, N> {
         out
     }
 
-    /// The beginnings of a name that are enough in the clients' domain.
-    fn short_names(&self, host: &str) -> Vec<String> {
-        let suffix = self.traits.dns_suffix.as_str();
-        if suffix.is_empty() {
-            return Vec::new();
+    /// A name and its other forms.
+    fn names_of(&self, host: &str, port: u16) -> Vec<String> {
+        let mut others = Vec::new();
+        if self.settings.options.features.absolute_fqdn && host.parse::<IpAddr>().is_err() {
+            others.push(format!("{host}."));
         }
-        if !suffix.starts_with(SERVICES) {
-            return shared_domain(host, suffix);
-        }
-        // `name.namespace`
-        let Some((name, namespace)) = host.strip_suffix(suffix).and_then(|whole| whole.split_once('.'))
-        else {
-            return Vec::new();
-        };
-        let both = format!("{name}.{namespace}");
-        if self.client.is_some_and(|client| client == namespace) {
-            return vec![name.to_owned(), format!("{both}.svc"), both];
-        }
-        vec![both.clone(), format!("{both}.svc")]
+        others.extend(short_names(host, &self.traits.dns_suffix, self.client));
+        others.retain(|name| !self.is_another_host(name, port));
+        std::iter::once(host.to_owned()).chain(others).collect()
     }
 
     fn is_another_host(&self, name: &str, port: u16) -> bool {
@@ -94,12 +78,35 @@ impl<N: Neighbours> Maker<'_, N> {
         view.serves_http(port) || Maker { plan, view, ..*self }.ports_of_rules().contains(&port)
     }
 
-    /// Of several hosts with one address the first by name is called by it.
+    /// Of several hosts with one address one is called by it: one that a VirtualService routes, then the first by name.
     fn is_first_at(&self, address: &Name, port: u16) -> bool {
+        let own = (self.view.routes.is_empty(), &self.plan.host);
         let hosts = self.around.hosts_at(address);
-        let mut earlier = hosts.iter().take_while(|host| **host < self.plan.host);
-        !earlier.any(|host| self.view_of(host).is_some_and(|view| view.serves_http(port)))
+        let is_before = |host: &Host| {
+            let there = self.view_of(host).filter(|view| view.serves_http(port));
+            there.is_some_and(|view| (view.routes.is_empty(), host) < own)
+        };
+        !hosts.iter().any(is_before)
     }
+}
+
+/// The beginnings of a name that are enough in the clients' domain.
+pub(crate) fn short_names(host: &str, suffix: &str, client: Option<&Name>) -> Vec<String> {
+    if suffix.is_empty() {
+        return Vec::new();
+    }
+    if !suffix.starts_with(SERVICES) {
+        return shared_domain(host, suffix);
+    }
+    // `name.namespace`
+    let Some((name, namespace)) = host.strip_suffix(suffix).and_then(|whole| whole.split_once('.')) else {
+        return Vec::new();
+    };
+    let both = format!("{name}.{namespace}");
+    if client.is_some_and(|client| client == namespace) {
+        return vec![name.to_owned(), format!("{both}.svc"), both];
+    }
+    vec![both.clone(), format!("{both}.svc")]
 }
 
 /// What of a host is not the domain that it shares with the clients, who live outside Kubernetes.

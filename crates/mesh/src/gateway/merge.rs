@@ -55,6 +55,7 @@ impl<'a> Merger<'a> {
         let merged = Arc::new(MergedServer {
             gateway: Name::from(gateway.id.to_string()),
             routes: route_name(server, port, gateway),
+            http3: server.ends_https() && self.set.udp_ports.contains(&server.port),
             server: Arc::new(server.clone()),
             hosts,
         });

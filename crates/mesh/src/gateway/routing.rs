@@ -22,7 +22,7 @@ pub fn gateway_rank(rule: &RouteRule, client: &Name, mesh: &MeshConfig) -> Optio
 pub fn intersection(server: &MergedServer, rule: &RouteRule) -> Vec<Host> {
     let mut out: Vec<Host> = Vec::new();
     let served = server.hosts.iter().filter(|host| may_route(host.namespace.as_ref(), rule));
-    for host in served.map(|host| &host.host) {
+    for host in &served.map(|host| host.host.lowercase()).collect::<Vec<_>>() {
         for other in &rule.spec.hosts {
             let narrower = if host.subset_of(other) {
                 host
@@ -42,7 +42,8 @@ pub fn intersection(server: &MergedServer, rule: &RouteRule) -> Vec<Host> {
 /// Do a server and a rule have any host in common?
 pub fn overlaps(server: &MergedServer, rule: &RouteRule) -> bool {
     let served = server.hosts.iter().filter(|host| may_route(host.namespace.as_ref(), rule));
-    served.into_iter().any(|host| rule.spec.hosts.iter().any(|other| other.overlaps(&host.host)))
+    let mut hosts = served.map(|host| host.host.lowercase());
+    hosts.any(|host| rule.spec.hosts.iter().any(|other| other.overlaps(&host)))
 }
 
 fn may_route(namespace: Option<&Name>, rule: &RouteRule) -> bool {

@@ -12,12 +12,13 @@ use pilot_envoy::{
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{
-    ClusterName, ExtensionUse, GatewaySet, Layer, PeerModes, Place, TracingPlan, compared_labels,
+    ClusterName, ExtensionUse, GatewaySet, Layer, NetworkGateways, PeerModes, Place, TracingPlan,
+    compared_labels,
 };
 use pilot_model::{
     Caller, Config, ConfigId, ConnectionSettings, DefaultEndpoint, Destination, GatewayTopology,
-    IngressListener, Interception, OutboundTrafficPolicy, Proxy, ProxyConfig, ProxyHeaders, ProxyId,
-    ProxyType, Resolution, Sidecar, Version,
+    IngressListener, Interception, OutboundMode, OutboundTrafficPolicy, Proxy, ProxyConfig, ProxyHeaders,
+    ProxyId, ProxyType, Resolution, Sidecar, Version,
 };
 
 use super::envoy_filters::EnvoyFilters;
@@ -97,6 +98,9 @@ pub(super) struct Choices {
     pub(super) telemetries: Telemetries,
 }
 
+/// Who asks for the listener that traffic is redirected to; what matters to HTTP, only where it serves any.
+pub(super) type RedirectAsker = (Arc<ListenerTraits>, Option<Arc<HttpTraits>>);
+
 /// Connected proxies by what they ask for.
 pub(super) type Askers = SharedMap<ProxyId, ()>;
 
@@ -121,7 +125,7 @@ pub(super) struct Audiences {
     pub(super) grpc: Table<super::grpc::Asker, Askers>,
     pub(super) names: Table<(Layer, NameTraits), Askers>,
     pub(super) names_in_layer: Table<(Layer, NameTraits), Askers>,
-    pub(super) listener_traits: Table<Arc<ListenerTraits>, Askers>,
+    pub(super) listener_traits: Table<RedirectAsker, Askers>,
     pub(super) policies: Table<Arc<PolicyTraits>, Askers>,
     pub(super) gateway_sets: Table<Arc<GatewaySet>, Askers>,
     pub(super) gateway_listener: Table<ListenerAsker, Askers>,
@@ -149,8 +153,8 @@ impl Audiences {
                 patches: envoy_filters.of(proxy, settings, reader),
                 sides: telemetries.sides(proxy, settings, reader),
             };
-            let audience = audience(proxy, around, settings);
-            Some(Arc::new(Audience { gateways, ..audience }))
+            let networks = registry.network_gateways(reader);
+            Some(Arc::new(audience(proxy, around, settings).at_edge(gateways, networks, proxy)))
         });
         // A table of the proxies that ask for something, for each thing that can be asked for.
         macro_rules! askers {
@@ -202,7 +206,7 @@ impl Audiences {
                 a.with(|set| &set.routes, |patches| a.each(&a.route, patches))
             }),
             listener_traits: askers!("virtual listener askers", |a| {
-                (a.is_sidecar()).then(|| Arc::clone(&a.listener))
+                (a.is_sidecar()).then(|| a.redirect())
             }),
             policies: askers!("policy askers", |a| [Arc::clone(&a.policies)]),
             gateway_sets: askers!("gateway sets", |a| a.gateways.clone()),
@@ -287,7 +291,7 @@ fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audien
     let config = proxy.config.as_ref().unwrap_or(&settings.mesh.default_config);
     let headers = &config.headers;
     let policy = sidecar.and_then(|s| s.spec.outbound_traffic_policy.as_ref());
-    let outbound = outbound(policy.unwrap_or(&settings.mesh.outbound));
+    let outbound = outbound(policy.unwrap_or(&settings.mesh.outbound), proxy);
     let ip_mode = proxy.ip_mode();
     let http_proxy_port = proxy.http_proxy_port.unwrap_or(settings.mesh.proxy_http_port);
     Audience {
@@ -318,14 +322,20 @@ fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audien
             caller: caller(proxy, settings),
             dns_suffix: dns_suffix(proxy),
             labels: request_labels,
-            outbound,
+            outbound: outbound.clone(),
             http_proxy: http_proxy_port != 0,
             local: proxy.interception == Interception::None,
             attempt_count: !headers.no_attempt_count,
             x_forwarded_host: headers.x_forwarded_host,
             proxyless: proxy.proxyless,
         }),
-        fixed: FixedTraits { kind: proxy.kind, ip_mode, preserve_case: headers.preserve_case },
+        fixed: FixedTraits {
+            kind: proxy.kind,
+            ip_mode,
+            preserve_case: headers.preserve_case,
+            credentials: SecretServer::of(proxy.external_secrets),
+            dynamic: Some(outbound).filter(|o| o.mode == OutboundMode::AllowAnyDynamicDns),
+        },
         peers,
         policies,
         gateways: None,
@@ -374,7 +384,13 @@ fn caller(proxy: &Proxy, settings: Settings<'_>) -> Caller {
 }
 
 fn endpoint_traits(proxy: &Proxy) -> EndpointTraits {
-    EndpointTraits { kind: proxy.kind, network: Name::empty() }
+    EndpointTraits {
+        kind: proxy.kind,
+        cluster: proxy.cluster.clone(),
+        network: None,
+        view: proxy.network_view.clone(),
+        passes_tls: false,
+    }
 }
 
 fn extension_namespaces(proxy: &Proxy, settings: Settings<'_>) -> Vec<Name> {
@@ -417,6 +433,7 @@ fn listener_traits(
     ListenerTraits {
         ip_mode: proxy.ip_mode(),
         interception: proxy.interception,
+        dns_suffix: dns_suffix(proxy),
         caller: caller(proxy, settings),
         labels,
         outbound,
@@ -445,9 +462,19 @@ fn asks_address(sidecar: Option<&Config<Sidecar>>, proxy: &Proxy) -> bool {
     sidecar.is_some_and(|sidecar| sidecar.spec.ingress.iter().any(asks))
 }
 
-fn outbound(policy: &OutboundTrafficPolicy) -> Outbound {
+fn outbound(policy: &OutboundTrafficPolicy, proxy: &Proxy) -> Outbound {
     let cluster = |to: &Destination| ClusterName::outbound(to.port.unwrap_or(0), &to.subset, &to.host);
-    Outbound { mode: policy.mode, proxy: policy.egress_proxy.as_ref().map(cluster) }
+    // Looking names up is for those beside applications.
+    let mode = match policy.mode {
+        OutboundMode::AllowAnyDynamicDns if proxy.kind == ProxyType::Router => OutboundMode::AllowAny,
+        mode => mode,
+    };
+    let asks = mode == OutboundMode::AllowAnyDynamicDns && proxy.dns_capture;
+    Outbound {
+        mode,
+        proxy: policy.egress_proxy.as_ref().map(cluster),
+        dns_proxy: asks.then(|| proxy.dns_proxy.clone()),
+    }
 }
 
 /// `.svc.cluster.local` of `namespace.svc.cluster.local`; elsewhere, where names are made in another way, all of it.
@@ -477,6 +504,19 @@ fn tracing(proxy: &Proxy, config: &ProxyConfig, plan: TracingPlan) -> TracingTra
 }
 
 impl Audience {
+    fn at_edge(
+        mut self,
+        gateways: Option<Arc<GatewaySet>>,
+        networks: Option<&NetworkGateways>,
+        proxy: &Proxy,
+    ) -> Self {
+        self.endpoint.passes_tls = gateways.as_ref().is_some_and(|set| !set.auto_hosts.is_empty());
+        self.endpoint.network = networks.map(|_| (proxy.network.clone(), proxy.ip_mode()));
+        self.cluster.endpoint = self.endpoint.clone();
+        self.gateways = gateways;
+        self
+    }
+
     fn in_each_layer<T: Clone>(&self, traits: &T) -> Vec<(Layer, T)> {
         self.scope.stack().into_iter().map(|layer| (layer, traits.clone())).collect()
     }
@@ -493,6 +533,11 @@ impl Audience {
     /// An Envoy beside a workload.
     pub(super) fn is_sidecar(&self) -> bool {
         self.kind == ProxyType::Sidecar && self.grpc.is_none()
+    }
+
+    pub(super) fn redirect(&self) -> RedirectAsker {
+        let by_name = self.listener.outbound.mode == OutboundMode::AllowAnyDynamicDns;
+        (Arc::clone(&self.listener), by_name.then(|| Arc::clone(&self.http)))
     }
 
     pub(super) fn gateway_listener(&self) -> Option<ListenerAsker> {

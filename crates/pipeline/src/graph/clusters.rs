@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name};
@@ -75,6 +76,14 @@ fn is_local(plan: &HostPlan) -> bool {
     plan.by_locality && plan.looks_up()
 }
 
+/// Who may answer for a host.
+pub(super) fn accounts(plans: Plans, plan: &HostPlan, reader: &Reader<'_>) -> Vec<Name> {
+    let key = plan.service().map(|service| (service.namespace.clone(), plan.host.clone()));
+    let of_endpoints = key.iter().flat_map(|key| plans.registry.accounts(reader, key)).cloned();
+    let told = plan.services.iter().flat_map(|service| service.subject_alt_names.iter().cloned());
+    of_endpoints.chain(told).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 fn compute(
     plans: Plans,
     layer: &Layer,
@@ -88,13 +97,11 @@ fn compute(
     let key = (service.namespace.clone(), host.clone());
     let all: Vec<&Endpoint> =
         if needs_endpoints(plan) { plans.registry.endpoints(reader, &key) } else { Vec::new() };
-    let mut accounts: Vec<Name> = plans.registry.accounts(reader, &key).to_vec();
-    accounts.extend(plan.services.iter().flat_map(|service| service.subject_alt_names.iter().cloned()));
-    accounts.sort();
-    accounts.dedup();
+    let accounts = accounts(plans, plan, reader);
     let peers = plans.policies.peer_index(reader);
+    let gateways = plans.registry.network_gateways(reader);
     let takes_mtls = |endpoint: &Endpoint| peers.takes_mtls(endpoint);
-    let endpoints = HostEndpoints { all: &all, place, takes_mtls: &takes_mtls };
+    let endpoints = HostEndpoints { all: &all, place, takes_mtls: &takes_mtls, gateways };
     let mtls = plans.policies.peers(reader, &service.namespace).mode;
     let host = HostClusters { plan, accounts: &accounts, endpoints, mtls };
     Some(outbound_clusters(host, traits, settings).into_vec())

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Issue, Name, SharedMap};
 use pilot_envoy::{
-    GatewayListener, GatewayRules, HttpTraits, ListenerTraits, Place, PolicyTraits, RouteTraits,
+    GatewayListener, GatewayPlace, GatewayRules, HttpTraits, ListenerTraits, PolicyTraits, RouteTraits,
     SecurityFilters, gateway_listener, gateway_places,
 };
 use pilot_incr::{Graph, Reader, Table};
@@ -62,11 +62,14 @@ impl Gateways {
         });
         let built = declare_listeners(graph, plans, rules, (audiences, merged, filters));
         let listeners = graph.group("gateway listeners by asker", |feeds| {
-            feeds.from(&built, |(asker, place): &(ListenerAsker, Place), listener: &GatewayListener, out| {
-                if let Some(bytes) = &listener.bytes {
-                    out.emit(asker.clone(), place.listener_name(), Some(Arc::clone(bytes)));
-                }
-            });
+            feeds.from(
+                &built,
+                |(asker, place): &(ListenerAsker, GatewayPlace), listener: &GatewayListener, out| {
+                    if let Some(bytes) = &listener.bytes {
+                        out.emit(asker.clone(), place.listener_name(), Some(Arc::clone(bytes)));
+                    }
+                },
+            );
         });
         let routes = hosts::declare(graph, plans, rules, (audiences, merged));
         Self { listeners, routes, issues: declare_issues(graph, merged, built) }
@@ -78,7 +81,7 @@ fn declare_listeners(
     plans: Plans,
     rules: Rules,
     (audiences, merged, filters): (Audiences, Merged, Filters),
-) -> Table<(ListenerAsker, Place), GatewayListener> {
+) -> Table<(ListenerAsker, GatewayPlace), GatewayListener> {
     let inputs = plans.inputs;
     // Most rules are about requests, and listeners have nothing to do with them.
     let l4_rules: Table<Name, SharedMap<RuleKey, Arc<RouteRule>>> =
@@ -96,9 +99,12 @@ fn declare_listeners(
         Some(gateway_places(reader.get(&merged, set)?, traits))
     });
     let places = graph.tally("gateway listener places", |feeds| {
-        feeds.from(&places, |asker: &ListenerAsker, places: &std::collections::BTreeSet<Place>, out| {
-            places.iter().for_each(|place| out.emit((asker.clone(), place.clone()), (), ()));
-        });
+        feeds.from(
+            &places,
+            |asker: &ListenerAsker, places: &std::collections::BTreeSet<GatewayPlace>, out| {
+                places.iter().for_each(|place| out.emit((asker.clone(), place.clone()), (), ()));
+            },
+        );
     });
     graph.map("gateway listeners", &places, move |(asker, place), reader| {
         let (_, set, traits, http, policies) = asker;
@@ -141,7 +147,7 @@ impl GatewayRules for Around<'_, '_> {
 fn declare_issues(
     graph: &mut Graph,
     merged: Merged,
-    listeners: Table<(ListenerAsker, Place), GatewayListener>,
+    listeners: Table<(ListenerAsker, GatewayPlace), GatewayListener>,
 ) -> Table<ConfigId, Vec<Issue>> {
     let found: Table<ConfigId, SharedMap<(String, String), ()>> = graph.tally("gateway conflicts", |feeds| {
         feeds.from(&merged, |_, merged: &Arc<MergedGateway>, out| {

@@ -12,6 +12,7 @@ use pilot_mesh::Layer;
 use pilot_model::MtlsMode;
 
 use super::audience::{Audience, Audiences};
+use super::clusters::accounts;
 use super::layered::Family;
 use super::plans::Plans;
 use super::routes::Around;
@@ -43,24 +44,21 @@ impl Grpc {
         };
         let clusters = family.declare(graph, &audiences.grpc, move |(layer, host, _), reader| {
             let plan = plans.get(layer, host, reader)?;
-            let service = plan.service()?;
-            let accounts = plans.registry.accounts(reader, &(service.namespace.clone(), host.clone()));
-            Some(grpc_clusters(plan, accounts))
+            Some(grpc_clusters(plan, &accounts(plans, plan, reader)))
         });
         let family = Family {
             names: ["grpc endpoint keys", "grpc endpoints", "own grpc endpoint keys", "own grpc endpoints"],
             ..family
         };
         let endpoints = family.declare(graph, &audiences.grpc, move |(layer, host, _), reader| {
-            Some(grpc_endpoints(plans.get(layer, host, reader)?, inputs.settings(reader)?))
+            Some(grpc_endpoints(plans.get(layer, host, reader)?))
         });
         let family = Family {
             names: ["grpc listener keys", "grpc listeners", "own grpc listener keys", "own grpc listeners"],
             ..family
         };
         let listeners = family.declare(graph, &audiences.grpc, move |(layer, host, (traits, _)), reader| {
-            let plan = plans.get(layer, host, reader).filter(|plan| !plan.views.is_empty())?;
-            Some(grpc_listeners(plan, traits))
+            Some(grpc_listeners(plans.get(layer, host, reader)?, traits, inputs.settings(reader)?))
         });
         let family = Family {
             names: ["grpc route keys", "grpc routes", "own grpc route keys", "own grpc routes"],
@@ -68,7 +66,7 @@ impl Grpc {
             own: &plans.own_routes,
         };
         let routes = family.declare(graph, &audiences.grpc, move |(layer, host, (_, traits)), reader| {
-            let plan = plans.get(layer, host, reader).filter(|plan| !plan.views.is_empty())?;
+            let plan = plans.get(layer, host, reader)?;
             let around = Around { plans, layer, reader };
             let whose = (layer.client(), plans.listeners(layer, reader));
             let hosts = virtual_hosts(plan, whose, traits, &around, inputs.settings(reader)?);
@@ -81,7 +79,7 @@ impl Grpc {
                 }
             });
         });
-        let inbound = graph.map("grpc inbound", &servers, move |audience, _| {
+        let inbound = graph.map("grpc inbound", &servers, move |audience, reader| {
             let mode = |port: u16| match audience.peers.at(port) {
                 MtlsMode::Permissive if audience.grpc_is_mutual => MtlsMode::Strict,
                 mode => mode,
@@ -91,7 +89,11 @@ impl Grpc {
                 .iter()
                 .map(|served| (served.target_port, mode(served.target_port)))
                 .collect();
-            Some(grpc_inbound(&ports).into_iter().map(|e| (e.name().clone(), Some(e))).collect())
+            let policies = audience.policies.authorization.iter();
+            let policies: Vec<_> = policies
+                .filter_map(|id| reader.get(&inputs.authorization_policies, id).map(|policy| &**policy))
+                .collect();
+            Some(grpc_inbound(&ports, &policies).into_iter().map(|e| (e.name().clone(), Some(e))).collect())
         });
         Self {
             clusters: clusters.gather(graph, "grpc clusters by layer"),

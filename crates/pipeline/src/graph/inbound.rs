@@ -4,7 +4,7 @@ use pilot_envoy::{
     Guard, PolicyTraits, SecurityFilters, Settings, http_proxy_listener, inbound_clusters, inbound_listeners,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{Layer, Target, ingress_targets, order_targets, pool_for, ports};
+use pilot_mesh::{Layer, Target, ingress_targets, pool_for};
 use pilot_model::{ConfigId, Interception};
 
 use super::audience::{Audience, Audiences};
@@ -63,7 +63,7 @@ fn targets(audience: &Audience, plans: Plans, settings: Settings<'_>, reader: &R
             .map(|sidecar| (&sidecar.spec, ConfigId::new(namespace.clone(), id.name.clone()))),
         Layer::Base | Layer::Namespace(_) | Layer::Sidecar { id: None, .. } => None,
     };
-    let mut services = of_services(audience, plans, reader);
+    let mut services = plans.registry.targets(reader, audience.served());
     let Some((sidecar, id)) = sidecar else { return if redirected { services } else { Vec::new() } };
     services.iter_mut().for_each(|target| target.pool = pool_for(sidecar, target.target_port));
     if sidecar.ingress.is_empty() {
@@ -76,26 +76,4 @@ fn targets(audience: &Audience, plans: Plans, settings: Settings<'_>, reader: &R
     services.retain(|target| sidecar.ingress.iter().all(|listener| listener.port != target.target_port));
     services.extend(declared);
     services
-}
-
-/// The ports of services that the workload serves, in the order in which they claim its ports.
-fn of_services(audience: &Audience, plans: Plans, reader: &Reader<'_>) -> Vec<Target> {
-    let mut out = Vec::new();
-    for served in audience.served() {
-        let services = plans.registry.services(reader, &served.host);
-        let mut own: Vec<_> = services.into_iter().filter(|s| s.namespace == served.namespace).collect();
-        own.sort_by_key(|service| service.registry);
-        for (service, port) in ports(&own).into_iter().filter(|(_, port)| port.name == served.port_name) {
-            out.push(Target {
-                service: Arc::clone(service),
-                port: port.number,
-                protocol: port.protocol,
-                target_port: served.target_port,
-                pool: None,
-                ingress: None,
-            });
-        }
-    }
-    order_targets(&mut out);
-    out
 }

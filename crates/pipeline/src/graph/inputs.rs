@@ -4,10 +4,11 @@ use pilot_base::{Name, ObjectRef};
 use pilot_envoy::Settings;
 use pilot_incr::{Graph, Input, Reader, Shard, Txn};
 use pilot_model::{
-    AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway, Kind,
-    MeshConfig, MeshOptions, Namespace, Node, Object, ObjectKey, PeerAuthentication, Pod, Proxy, ProxyId,
-    RequestAuthentication, Service, ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService,
-    WasmPlugin, WorkloadEntry, WorkloadGroup, WorkloadProxyConfig,
+    AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway, KeySet,
+    KeySource, Kind, MeshConfig, MeshNetworks, MeshOptions, Namespace, Node, Object, ObjectKey,
+    PeerAuthentication, Pod, Proxy, ProxyId, RequestAuthentication, Service, ServiceEntry, Sidecar,
+    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+    WorkloadProxyConfig,
 };
 
 /// The tables that sources and streams write. Nothing else can change what proxies are sent.
@@ -15,6 +16,7 @@ use pilot_model::{
 pub struct Inputs {
     pub options: Input<(), MeshOptions>,
     pub mesh: Input<(), MeshConfig>,
+    pub networks: Input<(), MeshNetworks>,
     pub virtual_services: Input<ConfigId, Config<VirtualService>>,
     pub destination_rules: Input<ConfigId, Config<DestinationRule>>,
     pub service_entries: Input<ConfigId, Config<ServiceEntry>>,
@@ -36,6 +38,8 @@ pub struct Inputs {
     pub nodes: Input<ConfigId, Node>,
     pub namespaces: Input<ConfigId, Namespace>,
     pub proxies: Input<ProxyId, Arc<Proxy>>,
+    /// Keys that were fetched for policies.
+    pub key_sets: Input<KeySource, KeySet>,
 }
 
 impl Inputs {
@@ -43,6 +47,8 @@ impl Inputs {
         Self {
             options: graph.input("options", |()| ObjectRef::new("Options", Name::empty(), Name::empty())),
             mesh: graph.input("mesh config", |()| ObjectRef::new("MeshConfig", Name::empty(), Name::empty())),
+            networks: graph
+                .input("mesh networks", |()| ObjectRef::new("MeshNetworks", Name::empty(), Name::empty())),
             virtual_services: graph
                 .input("virtual services", |id: &ConfigId| id.object(Kind::VirtualService)),
             destination_rules: graph
@@ -71,6 +77,9 @@ impl Inputs {
             namespaces: graph.input("namespaces", |id: &ConfigId| id.object(Kind::Namespace)),
             proxies: graph
                 .input("proxies", |id: &ProxyId| ObjectRef::new("Proxy", Name::empty(), id.to_string())),
+            key_sets: graph.input("key sets", |source: &KeySource| {
+                ObjectRef::new("KeySet", Name::empty(), source.as_str())
+            }),
         }
     }
 

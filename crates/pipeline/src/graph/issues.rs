@@ -17,6 +17,7 @@ pub(crate) struct IssueTables {
     pub destination_rules: Table<ConfigId, Vec<Issue>>,
     pub gateways: Table<ConfigId, Vec<Issue>>,
     pub envoy_filters: Table<ConfigId, Vec<Issue>>,
+    pub request_authentications: Table<ConfigId, Vec<Issue>>,
 }
 
 impl IssueTables {
@@ -25,7 +26,11 @@ impl IssueTables {
         inputs: Inputs,
         registry: Registry,
         rules: Rules,
-        (gateways, faults): (Table<ConfigId, Vec<Issue>>, Table<ConfigId, SharedMap<Fault, ()>>),
+        (gateways, faults, request_authentications): (
+            Table<ConfigId, Vec<Issue>>,
+            Table<ConfigId, SharedMap<Fault, ()>>,
+            Table<ConfigId, Vec<Issue>>,
+        ),
     ) -> Self {
         let virtual_services = graph.map("virtual service issues", &rules.named, move |id, reader| {
             let check = Check { registry, rules, reader };
@@ -47,7 +52,7 @@ impl IssueTables {
             };
             Some(reader.get(&faults, id)?.iter().map(issue).collect())
         });
-        Self { virtual_services, destination_rules, gateways, envoy_filters }
+        Self { virtual_services, destination_rules, gateways, envoy_filters, request_authentications }
     }
 }
 

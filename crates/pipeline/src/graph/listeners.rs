@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
 use pilot_envoy::{
-    Binding, HttpTraits, L4Part, ListenerTraits, OutboundListener, Part, PartKey, PartKind, Place,
+    HttpPart, HttpTraits, L4Part, ListenerTraits, OutboundListener, Part, PartKey, PartKind, Place,
     Surroundings, merge_parts, outbound_listener, outbound_parts, virtual_outbound,
 };
 use pilot_incr::{Graph, Reader, Table};
@@ -10,7 +10,7 @@ use pilot_mesh::{HostPlan, Layer};
 use pilot_model::{Address, Endpoint, Service, ServicePort};
 use pilot_xds::Encoded;
 
-use super::audience::Audiences;
+use super::audience::{Audiences, RedirectAsker};
 use super::inputs::Inputs;
 use super::layered::{Family, Layered, Overlay, merged};
 use super::plans::Plans;
@@ -30,13 +30,13 @@ pub(super) struct Listeners {
     pub(super) http_places: Table<At, SharedMap<(), ()>>,
     pub(super) http_bytes: Table<(Asker, Place, Arc<HttpTraits>), Arc<Encoded>>,
     /// The one to which traffic is redirected.
-    pub(super) virtual_outbound: Table<Arc<ListenerTraits>, pilot_xds::Layer>,
+    pub(super) virtual_outbound: Table<RedirectAsker, pilot_xds::Layer>,
 }
 
 /// What hosts contribute, by place.
 #[derive(Clone, Copy)]
 struct Parts {
-    http: Table<At, SharedMap<PartKey, Option<Binding>>>,
+    http: Table<At, SharedMap<PartKey, Option<HttpPart>>>,
     l4: Table<At, SharedMap<PartKey, Option<Arc<L4Part>>>>,
 }
 
@@ -61,8 +61,8 @@ impl Listeners {
             });
         });
         let virtual_outbound =
-            graph.map("virtual outbound", &audiences.listener_traits, move |traits, reader| {
-                let listener = virtual_outbound(traits, inputs.settings(reader)?)?;
+            graph.map("virtual outbound", &audiences.listener_traits, move |(traits, http), reader| {
+                let listener = virtual_outbound(traits, http.as_deref(), inputs.settings(reader)?)?;
                 Some([(listener.name().clone(), Some(listener))].into_iter().collect())
             });
         Self { l4, http, l4_bytes, http_places, http_bytes, virtual_outbound }
@@ -180,7 +180,7 @@ impl Parts {
             Some(outbound_parts(plan, listeners, traits, &around, inputs.settings(reader)?))
         });
         let http = gather(graph, "http parts by place", &parts, |part| match part {
-            PartKind::Http(binding) => Some(binding.clone()),
+            PartKind::Http(part) => Some(part.clone()),
             PartKind::L4(_) => None,
         });
         let l4 = gather(graph, "l4 parts by place", &parts, |part| match part {

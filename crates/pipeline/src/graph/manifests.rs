@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use pilot_base::Name;
-use pilot_envoy::{GrpcTraits, NameTraits, ProxyPatches};
+use pilot_envoy::{
+    GrpcTraits, NameTraits, ProxyPatches, unserved_endpoints, unserved_gateway_routes, unserved_routes,
+};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::Layer;
-use pilot_xds::{Encoded, Layer as Resources, Manifest, TypeUrl};
+use pilot_xds::{Encoded, Layer as Resources, Manifest, TypeUrl, Unserved};
 
 use super::audience::{Audience, Audiences};
 use super::clusters::Clusters;
@@ -100,7 +102,7 @@ pub(super) fn declare(
         push(TypeUrl::Cluster, reader.get(&clusters.fixed, &audience.fixed));
         push(TypeUrl::Cluster, Some(&own.clusters));
         if audience.is_sidecar() {
-            push(TypeUrl::Listener, reader.get(&listeners.virtual_outbound, &audience.listener));
+            push(TypeUrl::Listener, reader.get(&listeners.virtual_outbound, &audience.redirect()));
             push(TypeUrl::Listener, Some(&own.listeners));
             let hidden: Resources = audience.hidden.iter().map(|name| (name.clone(), None)).collect();
             push(TypeUrl::Listener, Some(&hidden));
@@ -118,8 +120,19 @@ pub(super) fn declare(
             add(&mut by_type[TypeUrl::Route.index()], &own.routes, &[]);
             add(&mut by_type[TypeUrl::ExtensionConfig.index()], &Resources::default(), &own.added_extensions);
         }
+        answer_unserved(&mut by_type, TypeUrl::Route, routes_for_others(audience));
+        answer_unserved(&mut by_type, TypeUrl::Endpoint, unserved_endpoints());
         Some(Sent { by_type })
     })
+}
+
+fn routes_for_others(audience: &Audience) -> Unserved {
+    if audience.is_sidecar() { unserved_routes(&audience.route) } else { unserved_gateway_routes() }
+}
+
+fn answer_unserved(by_type: &mut [Manifest], kind: TypeUrl, unserved: Unserved) {
+    let manifest = &mut by_type[kind.index()];
+    *manifest = std::mem::take(manifest).with_unserved(unserved);
 }
 
 /// Everything that a gRPC library may ask for.
@@ -140,7 +153,9 @@ fn for_grpc(audience: &Arc<Audience>, traits: &Arc<GrpcTraits>, parts: Parts, re
         push(TypeUrl::Endpoint, reader.get(&endpoints.local, &(layer, place)));
     }
     push(TypeUrl::Listener, reader.get(&grpc.inbound, audience));
-    Sent { by_type: stacks.map(Manifest::new) }
+    let mut by_type = stacks.map(Manifest::new);
+    answer_unserved(&mut by_type, TypeUrl::Endpoint, unserved_endpoints());
+    Sent { by_type }
 }
 
 /// Puts what is changed over what is there, and what is added beside it. A name that is taken is not added.

@@ -1,6 +1,6 @@
 //! The names that proxies answer DNS queries for, as one resource for each of them.
 
-use pilot_envoy::{NameEntry, NameTraits, name_entry, name_table};
+use pilot_envoy::{NameEntry, NameTraits, name_entries, name_table};
 use pilot_incr::{Graph, Table};
 use pilot_mesh::Layer;
 
@@ -29,7 +29,7 @@ pub(super) fn declare(
         let plan = plans.get(layer, host, reader)?;
         let service = plan.service()?;
         let key = (service.namespace.clone(), host.clone());
-        name_entry(plan, traits, || plans.registry.endpoints(reader, &key)).map(|entry| vec![entry])
+        Some(name_entries(plan, traits, || plans.registry.endpoints(reader, &key)))
     });
     let by_layer = names.collect(graph, "names by layer");
     // Whoever asks is told everything at once, so that is put together for each scope.

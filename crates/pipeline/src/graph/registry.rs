@@ -1,14 +1,22 @@
 //! Services and their endpoints, whatever registry they come from.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{EntryPlan, EntrySurroundings, expand_entry, kube_endpoints, service_labels, spiffe};
-use pilot_model::{Address, ConfigId, Created, Endpoint, Kind, Service};
+use pilot_mesh::{
+    EntryPlan, EntrySurroundings, NetworkGateway, NetworkGateways, Target, declared_gateways, expand_entry,
+    kube_endpoints, namespace_distribution, order_targets, ports, service_gateways, service_labels, spiffe,
+    workload_endpoints,
+};
+use pilot_model::{
+    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, Service, ServiceEntryVisibility,
+};
 
 use super::inputs::Inputs;
+use super::namespaces;
 use super::seats::Seats;
 use super::workloads::Workloads;
 
@@ -31,6 +39,10 @@ pub(super) struct Served {
 #[derive(Clone, Copy)]
 pub(super) struct Registry {
     services: Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
+    /// How other networks are reached.
+    network_gateways: Table<(), NetworkGateways>,
+    /// Other names of a host, by their namespaces.
+    aliases: Table<Host, SharedMap<(Name, Host), ()>>,
     endpoints: Table<HostKey, SharedMap<(Created, Origin), Arc<[Endpoint]>>>,
     accounts: Table<HostKey, Vec<Name>>,
     addresses: Table<Name, SharedMap<Host, ()>>,
@@ -50,12 +62,19 @@ struct SlicePlan {
 
 impl Registry {
     pub(super) fn declare(graph: &mut Graph, inputs: Inputs) -> Self {
-        let entries = entry_plans(graph, inputs);
+        let workloads = Workloads::declare(graph, inputs);
+        let entries = entry_plans(graph, inputs, workloads);
         let seats = Seats::declare(graph, inputs, &entries);
         let slices =
             graph.map("slice plans", &inputs.slices, move |id, reader| slice_plan(id, inputs, reader));
+        let discovered = graph.map("discovered services", &inputs.services, move |id, reader| {
+            discovered_service(id, inputs, reader)
+        });
+        let outside = graph.map("endpoints outside kubernetes", &discovered, move |id, reader| {
+            outside_plan(reader.get(&discovered, id)?, workloads, reader)
+        });
         let services = graph.group("services by host", |feeds| {
-            feeds.from(&inputs.services, |id, service, out| {
+            feeds.from(&discovered, |id, service: &Arc<Service>, out| {
                 let key = service_key(service, (Kind::Service, id.clone()), 0);
                 out.emit(service.host.clone(), key, Arc::clone(service));
             });
@@ -71,6 +90,10 @@ impl Registry {
                 let origin = (Created::default(), (Kind::EndpointSlice, id.clone()));
                 out.emit(plan.key.clone(), origin, Arc::clone(&plan.endpoints));
             });
+            feeds.from(&outside, |id, plan: &SlicePlan, out| {
+                let origin = (Created::default(), (Kind::WorkloadEntry, id.clone()));
+                out.emit(plan.key.clone(), origin, Arc::clone(&plan.endpoints));
+            });
             feeds.from(&entries, |id, plan: &EntryPlan, out| {
                 let created = plan.services.first().map(|service| service.created).unwrap_or_default();
                 for (host, endpoints) in &plan.endpoints {
@@ -79,33 +102,8 @@ impl Registry {
                 }
             });
         });
-        let account_names = graph.tally("service accounts by host", |feeds| {
-            feeds.from(&slices, |_, plan: &SlicePlan, out| {
-                accounts_of(&plan.endpoints).for_each(|account| out.emit(plan.key.clone(), account, ()));
-            });
-            feeds.from(&entries, |id, plan: &EntryPlan, out| {
-                for (host, endpoints) in &plan.endpoints {
-                    let key = (id.namespace.clone(), host.clone());
-                    accounts_of(endpoints).for_each(|account| out.emit(key.clone(), account, ()));
-                }
-            });
-        });
-        let accounts = graph.map("identities by host", &account_names, move |key, reader| {
-            let domain = &reader.get(&inputs.mesh, &())?.trust_domain;
-            let names = reader.get(&account_names, key)?.iter();
-            Some(names.map(|((namespace, account), ())| spiffe(domain, namespace, account)).collect())
-        });
-        let served = graph.tally("served by address", |feeds| {
-            feeds.from(&slices, |_, plan: &SlicePlan, out| {
-                served(&plan.key, &plan.endpoints).for_each(|(ip, served)| out.emit(ip, served, ()));
-            });
-            feeds.from(&entries, |id, plan: &EntryPlan, out| {
-                for (host, endpoints) in &plan.endpoints {
-                    let key = (id.namespace.clone(), host.clone());
-                    served(&key, endpoints).for_each(|(ip, served)| out.emit(ip, served, ()));
-                }
-            });
-        });
+        let accounts = accounts(graph, inputs, [&slices, &outside], &entries);
+        let served = served_ports(graph, [&slices, &outside], &entries);
         let addresses = graph.tally("hosts by address", |feeds| {
             feeds.from(&services, |host, services, out| {
                 for (_, service) in services {
@@ -124,8 +122,21 @@ impl Registry {
                 }
             });
         });
+        let network_gateways = network_gateways(graph, inputs, discovered);
         let compared = compared_labels(graph, &services);
-        Self { services, endpoints, accounts, addresses, covered, served, compared, seats }
+        let aliases = aliases(graph, services);
+        Self {
+            network_gateways,
+            aliases,
+            services,
+            endpoints,
+            accounts,
+            addresses,
+            covered,
+            served,
+            compared,
+            seats,
+        }
     }
 
     /// Hosts that have a service, as keys.
@@ -133,10 +144,32 @@ impl Registry {
         &self.services
     }
 
+    /// How other networks are reached; nothing, if all are reached directly.
+    pub(super) fn network_gateways<'a>(&self, reader: &Reader<'a>) -> Option<&'a NetworkGateways> {
+        reader.get(&self.network_gateways, &())
+    }
+
     /// All services with a host, the oldest first.
     pub(super) fn services(&self, reader: &Reader<'_>, host: &Host) -> Vec<Arc<Service>> {
-        let services = reader.get(&self.services, host);
-        services.into_iter().flatten().map(|(_, service)| Arc::clone(service)).collect()
+        let services = reader.get(&self.services, host).into_iter().flatten();
+        let services = services.map(|(_, service)| Arc::clone(service));
+        let Some(aliases) = reader.get(&self.aliases, host) else { return services.collect() };
+        let aliases: Vec<(Name, Host)> = aliases.iter().map(|(alias, ())| alias.clone()).collect();
+        let named =
+            |service: Arc<Service>| Arc::new(Service { aliases: aliases.clone(), ..(*service).clone() });
+        services.map(named).collect()
+    }
+
+    /// Is there a service with a host in the namespace, or in exactly one if none is named?
+    pub(super) fn is_known(&self, reader: &Reader<'_>, namespace: Option<&Name>, host: &Host) -> bool {
+        let services = self.services(reader, host);
+        let mut namespaces: Vec<&Name> = services.iter().map(|service| &service.namespace).collect();
+        namespaces.sort();
+        namespaces.dedup();
+        match namespace {
+            Some(namespace) => namespaces.contains(&namespace),
+            None => namespaces.len() == 1,
+        }
     }
 
     pub(super) fn endpoints<'a>(&self, reader: &Reader<'a>, key: &HostKey) -> Vec<&'a Endpoint> {
@@ -146,6 +179,28 @@ impl Registry {
 
     pub(super) fn accounts<'a>(&self, reader: &Reader<'a>, key: &HostKey) -> &'a [Name] {
         reader.get(&self.accounts, key).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The ports of services that a workload serves, in the order in which they claim its ports.
+    pub(super) fn targets(&self, reader: &Reader<'_>, served: &[Served]) -> Vec<Target> {
+        let mut out = Vec::new();
+        for served in served {
+            let mut own = self.services(reader, &served.host);
+            own.retain(|service| service.namespace == served.namespace);
+            own.sort_by_key(|service| service.registry);
+            for (service, port) in ports(&own).into_iter().filter(|(_, port)| port.name == served.port_name) {
+                out.push(Target {
+                    service: Arc::clone(service),
+                    port: port.number,
+                    protocol: port.protocol,
+                    target_port: served.target_port,
+                    pool: None,
+                    ingress: None,
+                });
+            }
+        }
+        order_targets(&mut out);
+        out
     }
 
     pub(super) fn compared<'a>(&self, reader: &Reader<'a>) -> impl Iterator<Item = &'a Name> + use<'a> {
@@ -165,19 +220,134 @@ impl Registry {
     }
 }
 
-fn entry_plans(graph: &mut Graph, inputs: Inputs) -> Table<ConfigId, EntryPlan> {
-    let workloads = Workloads::declare(graph, inputs);
+fn entry_plans(graph: &mut Graph, inputs: Inputs, workloads: Workloads) -> Table<ConfigId, EntryPlan> {
     graph.map("entry plans", &inputs.service_entries, move |id, reader| {
         let options = reader.get(&inputs.options, &())?;
         let entry = reader.get(&inputs.service_entries, id)?;
-        let namespace = ConfigId::new(Name::empty(), id.namespace.clone());
+        let mesh = reader.get(&inputs.mesh, &())?;
+        let limit = mesh.service_entry_visibility.as_ref().filter(|visibility| visibility.apply_to_sidecars);
+        let of_namespace = |visibility: &ServiceEntryVisibility| {
+            visibility.of_namespace(&namespaces::labels(reader, inputs, &id.namespace))
+        };
         let around = EntrySurroundings {
             cluster: &options.cluster,
-            namespace: reader.get(&inputs.namespaces, &namespace).map(|namespace| &namespace.annotations),
+            namespace: namespaces::annotations(reader, inputs, &id.namespace),
+            visibility: limit.map(of_namespace).unwrap_or_default(),
+            default_export: &mesh.service_export_to,
             allocated: options.features.ip_autoallocate,
             workloads: workloads.selected_by(reader, entry),
         };
         Some(expand_entry(entry, &around))
+    })
+}
+
+/// All gateways between networks: those that the mesh names, and services that say they are.
+fn network_gateways(
+    graph: &mut Graph,
+    inputs: Inputs,
+    services: Table<ConfigId, Arc<Service>>,
+) -> Table<(), NetworkGateways> {
+    let by_service = graph.map("network gateways by service", &services, move |id, reader| {
+        let (service, none) = (reader.get(&services, id)?, MeshNetworks::default());
+        let networks = reader.get(&inputs.networks, &()).unwrap_or(&none);
+        let found = service_gateways(service, networks, &reader.get(&inputs.options, &())?.cluster);
+        (!found.is_empty()).then_some(found)
+    });
+    let of_services = graph.tally("network gateways of services", |feeds| {
+        feeds.from(&by_service, |_, gateways: &Vec<NetworkGateway>, out| {
+            gateways.iter().for_each(|gateway| out.emit((), gateway.clone(), ()));
+        });
+    });
+    graph.map("network gateways", &inputs.options, move |&(), reader| {
+        let of_mesh = reader.get(&inputs.networks, &()).into_iter().flat_map(declared_gateways);
+        let of_services = reader.get(&of_services, &()).into_iter().flatten();
+        NetworkGateways::new(of_mesh.chain(of_services.map(|(gateway, ())| gateway.clone())))
+    })
+}
+
+/// A Kubernetes service of a namespace that counts.
+fn discovered_service(id: &ConfigId, inputs: Inputs, reader: &Reader<'_>) -> Option<Arc<Service>> {
+    let counts = namespaces::is_discovered(reader, inputs, &id.namespace);
+    let service = reader.get(&inputs.services, id).filter(|_| counts)?;
+    let preferred = namespace_distribution(namespaces::annotations(reader, inputs, &id.namespace));
+    if service.distribution_of_namespace && preferred != service.traffic_distribution {
+        return Some(Arc::new(Service { traffic_distribution: preferred, ..(**service).clone() }));
+    }
+    Some(Arc::clone(service))
+}
+
+/// The other names of each host. One may stand for another; names that only stand for each other stand for nothing.
+fn aliases(
+    graph: &mut Graph,
+    services: Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
+) -> Table<Host, SharedMap<(Name, Host), ()>> {
+    let target = move |reader: &Reader<'_>, host: &Host| {
+        let mut found = reader.get(&services, host)?.iter();
+        found.find_map(|(_, service)| Some((service.namespace.clone(), service.external_name.clone()?)))
+    };
+    let resolved = graph.map("aliases", &services, move |host, reader| {
+        let (namespace, mut to) = target(reader, host)?;
+        let mut seen = BTreeSet::from([host.clone(), to.clone()]);
+        while let Some((_, next)) = target(reader, &to) {
+            if !seen.insert(next.clone()) {
+                return None;
+            }
+            to = next;
+        }
+        Some((namespace, to))
+    });
+    graph.tally("aliases by host", |feeds| {
+        feeds.from(&resolved, |alias: &Host, (namespace, host): &(Name, Host), out| {
+            out.emit(host.clone(), (namespace.clone(), alias.clone()), ());
+        });
+    })
+}
+
+/// The identities that the endpoints of each host have.
+fn accounts(
+    graph: &mut Graph,
+    inputs: Inputs,
+    kube: [&Table<ConfigId, SlicePlan>; 2],
+    entries: &Table<ConfigId, EntryPlan>,
+) -> Table<HostKey, Vec<Name>> {
+    let account_names = graph.tally("service accounts by host", |feeds| {
+        for slices in kube {
+            feeds.from(slices, |_, plan: &SlicePlan, out| {
+                accounts_of(&plan.endpoints).for_each(|account| out.emit(plan.key.clone(), account, ()));
+            });
+        }
+        feeds.from(entries, |id, plan: &EntryPlan, out| {
+            for (host, endpoints) in &plan.endpoints {
+                let key = (id.namespace.clone(), host.clone());
+                accounts_of(endpoints).for_each(|account| out.emit(key.clone(), account, ()));
+            }
+        });
+    });
+    graph.map("identities by host", &account_names, move |key, reader| {
+        let domain = &reader.get(&inputs.mesh, &())?.trust_domain;
+        let names = reader.get(&account_names, key)?.iter();
+        Some(names.map(|((namespace, account), ())| spiffe(domain, namespace, account)).collect())
+    })
+}
+
+/// What is served at each address.
+fn served_ports(
+    graph: &mut Graph,
+    kube: [&Table<ConfigId, SlicePlan>; 2],
+    entries: &Table<ConfigId, EntryPlan>,
+) -> Table<IpAddr, SharedMap<Served, ()>> {
+    graph.tally("served by address", |feeds| {
+        for slices in kube {
+            feeds.from(slices, |_, plan: &SlicePlan, out| {
+                served(&plan.key, &plan.endpoints).for_each(|(ip, served)| out.emit(ip, served, ()));
+            });
+        }
+        feeds.from(entries, |id, plan: &EntryPlan, out| {
+            for (host, endpoints) in &plan.endpoints {
+                let key = (id.namespace.clone(), host.clone());
+                served(&key, endpoints).for_each(|(ip, served)| out.emit(ip, served, ()));
+            }
+        });
     })
 }
 
@@ -202,11 +372,25 @@ fn slice_plan(id: &ConfigId, inputs: Inputs, reader: &Reader<'_>) -> Option<Slic
     let slice = reader.get(&inputs.slices, id)?;
     let options = reader.get(&inputs.options, &())?;
     let namespace = &id.namespace;
+    if !namespaces::is_discovered(reader, inputs, namespace) {
+        return None;
+    }
     let pod = |name: &Name| reader.get(&inputs.pods, &ConfigId::new(namespace.clone(), name.clone()));
     let node = |name: &Name| reader.get(&inputs.nodes, &ConfigId::new(Name::empty(), name.clone()));
-    let endpoints = kube_endpoints(slice, namespace, &options.cluster, pod, node);
+    let mut endpoints = kube_endpoints(slice, namespace, &options.cluster, pod, node);
+    let networks = namespaces::network_map(reader, inputs)?;
+    endpoints.iter_mut().for_each(|endpoint| networks.settle(endpoint));
     let host = Host::new(&format!("{}.{namespace}.svc.{}", slice.service, options.domain));
     Some(SlicePlan { key: (namespace.clone(), host), endpoints: endpoints.into() })
+}
+
+/// The endpoints of a Kubernetes service that stand in WorkloadEntries.
+fn outside_plan(service: &Service, workloads: Workloads, reader: &Reader<'_>) -> Option<SlicePlan> {
+    let workloads = workloads.outside(reader, service).into_iter();
+    let endpoints: Vec<Endpoint> =
+        workloads.flat_map(|workload| workload_endpoints(service, workload)).collect();
+    let key = (service.namespace.clone(), service.host.clone());
+    (!endpoints.is_empty()).then(|| SlicePlan { key, endpoints: endpoints.into() })
 }
 
 /// Who the endpoints are, each once.

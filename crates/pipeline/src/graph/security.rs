@@ -9,8 +9,8 @@ use pilot_envoy::{PolicyTraits, SecurityFilters, SecurityPolicies, security_filt
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{NamespacePeers, Workload};
 use pilot_model::{
-    AuthorizationPolicy, Config, ConfigId, Created, Endpoint, MtlsMode, PeerAuthentication, PolicyTarget,
-    Proxy, RequestAuthentication,
+    AuthorizationPolicy, Config, ConfigId, Created, Endpoint, KeySource, MtlsMode, PeerAuthentication,
+    PolicyTarget, Proxy, RequestAuthentication,
 };
 
 use super::inputs::Inputs;
@@ -96,15 +96,9 @@ impl Policies {
     ) -> Table<Arc<PolicyTraits>, Arc<SecurityFilters>> {
         graph.map("security filters", askers, move |traits: &Arc<PolicyTraits>, reader| {
             let settings = self.inputs.settings(reader)?;
-            let is_known = |namespace: Option<&Name>, host: &Host| {
-                let services = registry.services(reader, host);
-                let mut namespaces: Vec<&Name> = services.iter().map(|service| &service.namespace).collect();
-                namespaces.sort();
-                namespaces.dedup();
-                match namespace {
-                    Some(namespace) => namespaces.contains(&namespace),
-                    None => namespaces.len() == 1,
-                }
+            let is_known = |namespace: Option<&Name>, host: &Host| registry.is_known(reader, namespace, host);
+            let fetched = |source: &KeySource| {
+                reader.get(&self.inputs.key_sets, source).and_then(|set| set.keys.clone())
             };
             let requests = traits.requests.iter();
             let authorization = traits.authorization.iter();
@@ -119,7 +113,7 @@ impl Policies {
                     .map(|policy| &**policy)
                     .collect(),
                 is_known: &is_known,
-                fetched: &|_| None,
+                fetched: &fetched,
             };
             Some(Arc::new(security_filters(&policies, settings)))
         })

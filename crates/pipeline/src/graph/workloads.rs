@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use pilot_base::{Name, SharedMap};
+use pilot_base::{Labels, Name, SharedMap};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{Selectable, WorkloadId, WorkloadKey};
-use pilot_model::{Config, ConfigId, ServiceEntry};
+use pilot_model::{Config, ConfigId, Resolution, Service, ServiceEntry};
 
 use super::inputs::Inputs;
+use super::namespaces;
 
 #[derive(Clone, Copy)]
 pub(super) struct Workloads {
@@ -31,18 +32,27 @@ impl Workloads {
                 }
             });
         });
+        // Their endpoints tell Kubernetes services of pods, so these ask only for what is outside.
+        let wanted_outside = graph.tally("selectors of services by namespace", |feeds| {
+            feeds.from(&inputs.services, |id: &ConfigId, service: &Arc<Service>, out| {
+                if let Some(selector) = outside_selector(service) {
+                    out.emit(id.namespace.clone(), Selectable::key_of(&id.namespace, selector), ());
+                }
+            });
+        });
         let entries = graph.map("workloads", &inputs.workload_entries, move |id, reader| {
-            let wanted = reader.get(&wanted, &id.namespace)?;
+            let wanted = [reader.get(&wanted, &id.namespace), reader.get(&wanted_outside, &id.namespace)];
             let options = reader.get(&inputs.options, &())?;
             let workload = Selectable::of_entry(reader.get(&inputs.workload_entries, id)?, &options.cluster)?;
-            filed(workload, wanted)
+            filed(workload, &wanted)
         });
         let pods = graph.map("pod workloads", &inputs.pods, move |id, reader| {
-            let wanted = reader.get(&wanted, &id.namespace)?;
+            let wanted = [reader.get(&wanted, &id.namespace)];
             let options = reader.get(&inputs.options, &())?;
-            let pod = reader.get(&inputs.pods, id)?;
+            let counts = namespaces::is_discovered(reader, inputs, &id.namespace);
+            let pod = reader.get(&inputs.pods, id).filter(|_| counts)?;
             let node = reader.get(&inputs.nodes, &ConfigId::new(Name::empty(), pod.node.clone()));
-            filed(Selectable::of_pod(id, pod, node, &options.cluster)?, wanted)
+            filed(Selectable::of_pod(id, pod, node, &options.cluster)?, &wanted)
         });
         let by_label = graph.group("workloads by label", |feeds| {
             feeds.from(&entries, |id: &ConfigId, filed: &Filed, out| {
@@ -59,6 +69,16 @@ impl Workloads {
         Self { by_label }
     }
 
+    /// What a Kubernetes service selects outside Kubernetes, in order.
+    pub(super) fn outside<'a>(&self, reader: &Reader<'a>, service: &Service) -> Vec<&'a Arc<Selectable>> {
+        let Some(selector) = outside_selector(service) else { return Vec::new() };
+        let key = Selectable::key_of(&service.namespace, selector);
+        let found = reader.get(&self.by_label, &key).into_iter().flatten();
+        let outside =
+            found.filter(|(id, _)| matches!(id, WorkloadId::Entry(_))).map(|(_, workload)| workload);
+        outside.filter(|workload| workload.endpoint.is_selected_by(selector)).collect()
+    }
+
     /// What a ServiceEntry selects, in order.
     pub(super) fn selected_by(
         &self,
@@ -73,11 +93,18 @@ impl Workloads {
     }
 }
 
+/// What a Kubernetes service selects of what is outside Kubernetes.
+fn outside_selector(service: &Service) -> Option<&Labels> {
+    let selector = service.selector.as_ref()?;
+    (service.resolution == Resolution::Static && !service.is_alias()).then_some(selector)
+}
+
 fn key_of(entry: &Config<ServiceEntry>) -> Option<WorkloadKey> {
     entry.spec.workload_selector.as_ref().map(|selector| Selectable::key_of(&entry.id.namespace, selector))
 }
 
-fn filed(workload: Selectable, wanted: &SharedMap<WorkloadKey, ()>) -> Option<Filed> {
-    let keys: Vec<WorkloadKey> = workload.keys().filter(|key| wanted.get(key).is_some()).collect();
+fn filed(workload: Selectable, wanted: &[Option<&SharedMap<WorkloadKey, ()>>]) -> Option<Filed> {
+    let is_wanted = |key: &WorkloadKey| wanted.iter().flatten().any(|wanted| wanted.get(key).is_some());
+    let keys: Vec<WorkloadKey> = workload.keys().filter(is_wanted).collect();
     (!keys.is_empty()).then(|| Filed { workload: Arc::new(workload), keys })
 }

@@ -38,6 +38,12 @@ fn marker_port(step: usize) -> usize {
     19_900 + step
 }
 
+/// How many updates of each type Envoy was sent.
+const UPDATES: &str = "/stats?filter=update_attempt";
+
+/// Longer than istiod waits for more changes before it pushes those it has (100 ms after each).
+const ISTIOD_PAUSE: Duration = Duration::from_millis(800);
+
 /// Copies are sent without waiting for them.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -53,7 +59,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
     std::fs::write(scratch.path().join("mesh.yaml"), mesh_config(scenario))?;
     world.objects.apply(&placed(&scenario.world));
     world.write(0)?;
-    let mut plane = ControlPlane::new(server, scratch.path())?;
+    let mut plane = ControlPlane::new(server, scratch.path(), &scenario.env)?;
     plane.start(&world.path, tools).await?;
     let admin = free_address()?;
     let mut envoy = start_envoy(scenario, scratch.path(), Addresses { grpc: plane.grpc, admin }, tools)?;
@@ -69,6 +75,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
             plane.start(&world.path, tools).await?;
             world.write(number)?;
             arrived(&mut envoy, admin, number).await?;
+            plane.settled(admin).await?;
             let after = modified(admin).await?;
             if before != after {
                 wrong.push(format!(
@@ -78,6 +85,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
         }
         world.write(number)?;
         arrived(&mut envoy, admin, number).await?;
+        plane.settled(admin).await?;
         for (call_number, call) in (1..).zip(&step.calls) {
             let found = caller.call(call).await?;
             wrong.extend(found.into_iter().map(|f| format!("step {number}, call {call_number}: {f}")));
@@ -265,14 +273,16 @@ struct ControlPlane {
     grpc: SocketAddr,
     http: SocketAddr,
     monitoring: SocketAddr,
+    env: BTreeMap<String, String>,
     processes: Vec<Process>,
 }
 
 impl ControlPlane {
-    fn new(server: Server, scratch: &Path) -> anyhow::Result<Self> {
+    fn new(server: Server, scratch: &Path, env: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
         std::fs::create_dir_all(scratch.join("server/var/lib/istio/inject"))?;
-        Ok(Self { server, scratch: scratch.to_owned(), grpc, http, monitoring, processes: Vec::new() })
+        let (scratch, env) = (scratch.to_owned(), env.clone());
+        Ok(Self { server, scratch, grpc, http, monitoring, env, processes: Vec::new() })
     }
 
     /// Starts the server; one that runs is ended first, not gently.
@@ -299,6 +309,7 @@ impl ControlPlane {
             .env("CLUSTER_ID", "Kubernetes")
             .env("PILOT_ENABLE_ALPN_FILTER", "false")
             .env("PILOT_ENABLE_METADATA_EXCHANGE", "false")
+            .envs(&self.env)
             .arg("discovery")
             .args(registries)
             .arg(format!("--configDir={}", config.display()))
@@ -314,6 +325,19 @@ impl ControlPlane {
             .until("xDS is served", || async { tokio::net::TcpStream::connect(grpc).await.is_ok() })
             .await?;
         self.processes.push(process);
+        Ok(())
+    }
+
+    /// istiod tells what one change led to in several pushes, and the marker may come with the first of them.
+    async fn settled(&self, admin: SocketAddr) -> anyhow::Result<()> {
+        let updates = || async { Ok::<_, anyhow::Error>(http_call::get(admin, UPDATES).await?.1) };
+        if self.server == Server::Istiod {
+            let (mut before, mut now) = (String::new(), updates().await?);
+            while before != now {
+                tokio::time::sleep(ISTIOD_PAUSE).await;
+                (before, now) = (now, updates().await?);
+            }
+        }
         Ok(())
     }
 

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use pilot_base::{Labels, Name};
 use pilot_config::ReadOptions;
 use pilot_incr::{Shard, Txn};
 use pilot_model::{
-    ConfigId, Features, Interception, Kind, Locality, MeshOptions, ObjectKey, Proxy, ProxyId, ProxyType,
+    ConfigId, Features, Interception, KeySet, KeySource, Kind, Locality, MeshOptions, ObjectKey, Proxy,
+    ProxyId, ProxyType,
 };
 use pilot_pipeline::Pipeline;
 use pilot_sim::evaluate::{self, Answer, Branch, HttpCall, Snapshot, TlsCall, Upstream};
@@ -18,7 +19,7 @@ use pilot_sim::evaluate::{self, Answer, Branch, HttpCall, Snapshot, TlsCall, Ups
 use crate::behave::{compare_issues, mesh_config};
 use crate::expect::{Precision, Seen, compare};
 use crate::objects::Objects;
-use crate::scenario::{Call, ClientKind, Failing, Scenario, Target};
+use crate::scenario::{Backend, Call, ClientKind, Failing, Scenario, Target};
 
 const SHARD: Shard = Shard(1);
 const PROXY: ProxyId = ProxyId(1);
@@ -59,6 +60,8 @@ struct World {
     objects: Objects,
     /// What each file said when it could last be read, and what was wrong with it.
     told: BTreeMap<String, (String, Vec<(Kind, ConfigId, ObjectKey)>, Vec<String>)>,
+    /// What can be fetched, by address.
+    pages: BTreeMap<String, String>,
 }
 
 impl World {
@@ -67,7 +70,7 @@ impl World {
         let inputs = pipeline.inputs();
         let (mesh, _) = pilot_config::read_mesh_config(&mesh_config(scenario), "mesh")
             .map_err(|issues| anyhow!("{}", issues[0]))?;
-        let features = Features { alpn_filter: false, metadata_exchange: false, ..Features::default() };
+        let features = features(&scenario.env)?;
         let mut txn = Txn::new();
         txn.upsert(&inputs.options, SHARD, (), MeshOptions { features, ..MeshOptions::default() });
         txn.upsert(&inputs.mesh, SHARD, (), mesh);
@@ -75,7 +78,7 @@ impl World {
         pipeline.commit(txn);
         let mut objects = Objects::default();
         objects.apply(&scenario.world);
-        Ok(Self { pipeline, objects, told: BTreeMap::new() })
+        Ok(Self { pipeline, objects, told: BTreeMap::new(), pages: pages(scenario) })
     }
 
     /// Another server knows only what the files say.
@@ -122,7 +125,31 @@ impl World {
             };
             self.told.insert(file.clone(), (text.clone(), keys, issues));
         }
+        let wanted = self.pipeline.commit(txn).wanted_keys;
+        let mut txn = Txn::new();
+        for (source, wait) in wanted {
+            match wait {
+                Some(_) => txn.upsert(&inputs.key_sets, SHARD, source.clone(), self.fetch(&source)),
+                None => txn.remove(&inputs.key_sets, SHARD, source),
+            }
+        }
         self.pipeline.commit(txn);
+    }
+
+    /// What the server would find.
+    fn fetch(&self, source: &KeySource) -> KeySet {
+        let uri = match source {
+            KeySource::Uri(uri) => Some(uri.to_string()),
+            KeySource::Issuer(issuer) => {
+                let page = self.pages.get(&format!("{issuer}/.well-known/openid-configuration"));
+                page.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
+                    .and_then(|told| told["jwks_uri"].as_str().map(str::to_owned))
+            }
+        };
+        let is_set = |text: &&String| text.trim_start().starts_with('{');
+        let keys = uri.and_then(|uri| self.pages.get(&uri)).filter(is_set).map(Name::from);
+        let failure = keys.is_none().then(|| Name::new("nobody serves them"));
+        KeySet { keys, failure }
     }
 
     fn snapshot(&self) -> anyhow::Result<Snapshot> {
@@ -141,6 +168,30 @@ impl World {
         all.extend(self.pipeline.issues().map(ToString::to_string));
         all
     }
+}
+
+/// The switches that simulated scenarios use.
+fn features(env: &BTreeMap<String, String>) -> anyhow::Result<Features> {
+    let mut features = Features { alpn_filter: false, metadata_exchange: false, ..Features::default() };
+    for (name, value) in env {
+        let is_on = value == "true";
+        match name.as_str() {
+            "ENABLE_TLS_ON_SIDECAR_INGRESS" => features.ingress_tls = is_on,
+            "PILOT_ENABLE_PERSISTENT_SESSION_FILTER" => features.persistent_sessions = is_on,
+            other => bail!("env: {other} is not known to the simulator: say `real: true`"),
+        }
+    }
+    Ok(features)
+}
+
+fn pages(scenario: &Scenario) -> BTreeMap<String, String> {
+    let backends = scenario.backends.values();
+    let of = |backend: &Backend| {
+        let at = backend.at;
+        let page = move |(path, text): (&String, &String)| (format!("http://{at}{path}"), text.clone());
+        backend.serves.iter().map(page).collect::<Vec<_>>()
+    };
+    backends.flat_map(of).collect()
 }
 
 fn proxy(scenario: &Scenario) -> Proxy {

@@ -12,9 +12,16 @@ fn main() -> anyhow::Result<ExitCode> {
     let engine = Engine::parse(&args.next().unwrap_or_else(|| "sim".to_owned()))?;
     let only = args.next().unwrap_or_default();
     let tools = Tools::of_environment();
-    let (mut run, mut bad) = (0, 0);
+    let (mut run, mut bad, mut other) = (0, 0, 0);
     for (name, scenario) in load_all(&PathBuf::from("tests/behaviour"))? {
         if !name.contains(&only) {
+            continue;
+        }
+        if engine == Engine::Istiod
+            && let Some(why) = &scenario.istiod
+        {
+            other += 1;
+            println!("other {name}: {why}");
             continue;
         }
         run += 1;
@@ -28,5 +35,8 @@ fn main() -> anyhow::Result<ExitCode> {
         }
     }
     println!("{run} scenarios, {bad} not as they should be");
+    if other > 0 {
+        println!("{other} more are told apart from istiod on purpose");
+    }
     Ok(if bad == 0 && run > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -21,16 +21,19 @@ struct Field {
     not_values: Vec<String>,
 }
 
+fn field(
+    name: &'static str,
+    not_name: &'static str,
+    attribute: AuthzAttribute,
+    values: Vec<String>,
+    not_values: Vec<String>,
+) -> Field {
+    Field { name, not_name, attribute, values, not_values }
+}
+
 /// In the order in which they are checked.
 pub(super) fn source(message: api::Source, path: &str, check: &mut Check<'_>) -> Vec<AuthzMatch> {
     use AuthzAttribute as A;
-    let field = |name, not_name, attribute, values, not_values| Field {
-        name,
-        not_name,
-        attribute,
-        values,
-        not_values,
-    };
     let m = message;
     let out = decode(
         [
@@ -73,13 +76,6 @@ pub(super) fn source(message: api::Source, path: &str, check: &mut Check<'_>) ->
 
 pub(super) fn operation(message: api::Operation, path: &str, check: &mut Check<'_>) -> Vec<AuthzMatch> {
     use AuthzAttribute as A;
-    let field = |name, not_name, attribute, values, not_values| Field {
-        name,
-        not_name,
-        attribute,
-        values,
-        not_values,
-    };
     let m = message;
     decode(
         [

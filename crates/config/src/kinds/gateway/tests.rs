@@ -99,3 +99,34 @@ fn every_host_of_every_namespace_is_one_host() {
     let hosts: Vec<&str> = gateway.spec.servers[0].hosts.iter().map(|h| h.host.as_str()).collect();
     assert_eq!(hosts, ["*"]);
 }
+
+#[test]
+fn certificates_that_cannot_be_told_let_nobody_in() {
+    let server = |more: &str| {
+        format!(
+            "{{port: {{number: 443, name: a, protocol: HTTPS}}, hosts: ['*'], tls: {{mode: MUTUAL, credentialName: c, {more}}}}}"
+        )
+    };
+    let good = "ab".repeat(32);
+    let told =
+        faults(&server(&format!("verifyCertificateHash: [abcd, {good}], verifyCertificateSpki: [abcd]")));
+    let at = |field: &str| warning(&format!("spec.servers[0].tls.{field}[0]"));
+    assert_eq!(told, [at("verifyCertificateSpki"), at("verifyCertificateHash")]);
+    let text = format!(
+        "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: g}}\nspec:\n  servers:\n  - {}\n",
+        server(&format!("verifyCertificateHash: [abcd, {good}], verifyCertificateSpki: [abcd]"))
+    );
+    let reading = read(&text, "f.yaml", &ReadOptions::default()).unwrap();
+    let Some((_, _, Object::Gateway(gateway))) = reading.objects.first() else {
+        panic!("a gateway was written")
+    };
+    let tls = gateway.spec.servers[0].tls.as_ref().unwrap();
+    assert_eq!(tls.verify_hash, [good.as_str()], "one that can be told is enough");
+    assert_eq!(tls.verify_spki, ["AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="]);
+}
+
+#[test]
+fn names_of_clients_need_clients_that_tell_theirs() {
+    let server = "{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['*'], tls: {mode: SIMPLE, credentialName: c, subjectAltNames: [x]}}";
+    assert_eq!(faults(server), [warning("spec.servers[0].tls.subjectAltNames")]);
+}

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use data_encoding::BASE64;
 use pilot_api::networking as api;
 use pilot_base::Name;
 use pilot_model::{CertificatePair, ServerTls, ServerTlsMode, ServerTlsVersion};
@@ -28,7 +29,7 @@ const CIPHER_SUITES: [&str; 15] = [
 /// Envoy takes one certificate of each kind of key.
 const MOST_CERTIFICATES: usize = 2;
 
-pub(super) fn decode(message: api::ServerTlsSettings, path: &str, check: &mut Check<'_>) -> ServerTls {
+pub(crate) fn decode(message: api::ServerTlsSettings, path: &str, check: &mut Check<'_>) -> ServerTls {
     use api::server_tls_settings::TlSmode as Mode;
     let mode = match Mode::try_from(message.mode).unwrap_or_default() {
         Mode::Passthrough => ServerTlsMode::Passthrough,
@@ -50,6 +51,9 @@ pub(super) fn decode(message: api::ServerTlsSettings, path: &str, check: &mut Ch
         ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => {
             nothing_to_decrypt_with(&message, path, check);
             one_source(&message, path, check);
+            if !message.ca_crl.is_empty() && !message.credential_name.is_empty() {
+                check.reject(format!("{path}.caCrl"), "belongs into the secret that credentialName names");
+            }
         }
         ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual => {
             one_source(&message, path, check);
@@ -58,6 +62,12 @@ pub(super) fn decode(message: api::ServerTlsSettings, path: &str, check: &mut Ch
             }
         }
     }
+    if mode == ServerTlsMode::Simple && !message.subject_alt_names.is_empty() {
+        let message = "has no effect with SIMPLE: clients are not asked who they are";
+        check.warn(format!("{path}.subjectAltNames"), message);
+    }
+    let verify_spki = SPKI.read(&message.verify_certificate_spki, path, check);
+    let verify_hash = HASH.read(&message.verify_certificate_hash, path, check);
     let credentials = if message.credential_names.is_empty() {
         Some(message.credential_name).filter(|name| !name.is_empty()).into_iter().collect()
     } else {
@@ -72,12 +82,56 @@ pub(super) fn decode(message: api::ServerTlsSettings, path: &str, check: &mut Ch
         credentials: names(credentials),
         ca_credential: message.ca_cert_credential_name.into(),
         subject_alt_names: names(message.subject_alt_names),
-        verify_spki: names(message.verify_certificate_spki),
-        verify_hash: names(message.verify_certificate_hash),
+        verify_spki,
+        verify_hash,
         min_version,
         max_version: version(message.max_protocol_version),
         cipher_suites,
         skip_verify: message.insecure_skip_verify.unwrap_or(false),
+    }
+}
+
+/// A list of the only certificates that are good. Envoy refuses the whole listener for one entry that it cannot read.
+struct Pins {
+    field: &'static str,
+    form: &'static str,
+    is_readable: fn(&str) -> bool,
+    /// Stands in when nothing readable is left, so that nobody gets in rather than everybody.
+    nobodys: &'static str,
+}
+
+const SPKI: Pins = Pins {
+    field: "verifyCertificateSpki",
+    form: "a SHA-256 in base 64",
+    is_readable: |text| BASE64.decode(text.as_bytes()).is_ok_and(|hash| hash.len() == 32),
+    nobodys: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+};
+
+const HASH: Pins = Pins {
+    field: "verifyCertificateHash",
+    form: "a SHA-256 in hexadecimal",
+    is_readable: |text| {
+        let digits = if text.len() == 95 { text.replace(':', "") } else { text.to_owned() };
+        digits.len() == 64 && digits.chars().all(|c| c.is_ascii_hexdigit())
+    },
+    nobodys: "0000000000000000000000000000000000000000000000000000000000000000",
+};
+
+impl Pins {
+    fn read(&self, texts: &[String], path: &str, check: &mut Check<'_>) -> Vec<Name> {
+        let mut readable = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            if (self.is_readable)(text) {
+                readable.push(Name::new(text));
+            } else {
+                let message = format!("{text:?} is not {} and fits no certificate", self.form);
+                check.warn(format!("{path}.{}[{i}]", self.field), message);
+            }
+        }
+        if readable.is_empty() && !texts.is_empty() {
+            readable.push(Name::new(self.nobodys));
+        }
+        readable
     }
 }
 

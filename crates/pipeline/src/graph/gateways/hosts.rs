@@ -169,11 +169,7 @@ fn bound<'s>(
 }
 
 fn routed(host: &Host, server: &MergedServer) -> RoutedHost {
-    RoutedHost {
-        host: Host::new(&host.as_str().to_ascii_lowercase()),
-        port: server.server.port,
-        redirect: server.server.redirects(),
-    }
+    RoutedHost { host: host.lowercase(), port: server.server.port, redirect: server.server.redirects() }
 }
 
 /// The hosts of each table, together where the same rules make their routes.
@@ -200,7 +196,7 @@ fn declare_sources(
                     let redirecting = servers.iter().enumerate().filter(|(_, s)| s.server.redirects());
                     for (index, server) in redirecting {
                         for host in &server.hosts {
-                            let host = Host::new(&host.text().to_ascii_lowercase());
+                            let host = Host::new(&host.text()).lowercase();
                             let key =
                                 (index, SERVER_ITSELF, Created::default(), Name::empty(), Name::empty(), 0);
                             let source = Source { port: server.server.port, redirect: true, rule: None };

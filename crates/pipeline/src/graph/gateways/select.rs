@@ -1,12 +1,12 @@
 //! Which Gateways a workload serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{GatewaySet, Target, order_targets, ports};
-use pilot_model::{Config, Gateway, MeshOptions, Proxy, ProxyType};
+use pilot_mesh::GatewaySet;
+use pilot_model::{Config, Gateway, MeshOptions, Protocol, Proxy, ProxyType};
 
 use super::RuleKey;
 use crate::graph::inputs::Inputs;
@@ -49,7 +49,7 @@ impl GatewayIndex {
         }
         let options = reader.get(&self.inputs.options, &())?;
         let gateways = self.gateways(proxy, options, reader);
-        let targets = targets(served, registry, reader);
+        let targets = registry.targets(reader, served);
         let called = |number: u16| {
             let targets = targets.iter().filter(|t| t.service.labels.get(NO_PORT_TRANSLATION).is_none());
             targets.into_iter().find(|t| t.port == number).map(|t| t.target_port)
@@ -59,13 +59,21 @@ impl GatewayIndex {
             .filter_map(|number| Some((number, called(number)?)))
             .filter(|(number, target)| number != target)
             .collect();
+        let over_udp = |number: &u16| {
+            targets.iter().any(|target| target.port == *number && target.protocol == Protocol::Udp)
+        };
+        let udp_ports = if options.features.quic_listeners {
+            numbers().filter(over_udp).collect()
+        } else {
+            BTreeSet::new()
+        };
         let servers = gateways.iter().flat_map(|gateway| &gateway.spec.servers);
         let auto = servers.filter(|server| server.is_auto_passthrough()).flat_map(|server| &server.hosts);
         let mut auto_hosts: Vec<Host> = auto.map(|host| host.host.clone()).collect();
         auto_hosts.sort();
         auto_hosts.dedup();
         let gateways = gateways.iter().map(|gateway| gateway.id.clone()).collect();
-        Some(Arc::new(GatewaySet { gateways, ports, auto_hosts }))
+        Some(Arc::new(GatewaySet { gateways, ports, udp_ports, auto_hosts }))
     }
 
     /// Those that select the workload, the oldest first.
@@ -85,26 +93,4 @@ impl GatewayIndex {
         out.sort_by_key(|gateway| gateway.order());
         out
     }
-}
-
-/// The ports of services that the workload serves, in the order in which they claim its ports.
-fn targets(served: &[Served], registry: Registry, reader: &Reader<'_>) -> Vec<Target> {
-    let mut out = Vec::new();
-    for served in served {
-        let mut services = registry.services(reader, &served.host);
-        services.retain(|service| service.namespace == served.namespace);
-        for (service, port) in ports(&services).into_iter().filter(|(_, port)| port.name == served.port_name)
-        {
-            out.push(Target {
-                service: Arc::clone(service),
-                port: port.number,
-                protocol: port.protocol,
-                target_port: served.target_port,
-                pool: None,
-                ingress: None,
-            });
-        }
-    }
-    order_targets(&mut out);
-    out
 }

@@ -96,7 +96,7 @@ impl Build<'_, '_> {
             own.added_listeners.extend(added_listeners(patches, &mut own.faults));
         }
         let is_sidecar = self.audience.is_sidecar();
-        let redirecting = self.reader.get(&self.parts.listeners.virtual_outbound, &self.audience.listener);
+        let redirecting = self.reader.get(&self.parts.listeners.virtual_outbound, &self.audience.redirect());
         let redirecting = redirecting.filter(|_| is_sidecar);
         let served = self.reader.get(&self.parts.inbound, self.audience).map(|own| &own.listeners);
         let gateway = self.audience.gateway_listener();

@@ -1,60 +1,91 @@
-//! How a server at the edge proves who it is, and what it asks of its clients.
+//! How a server that ends TLS of clients outside the mesh proves who it is, and what it asks of them: a gateway, or a
+//! sidecar with settings of its own.
 
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::core::v3 as core;
+use pilot_envoy_api::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use pilot_envoy_api::envoy::extensions::transport_sockets::tls::v3 as tls;
 use pilot_envoy_api::to_any;
-use pilot_model::{GatewayServer, Protocol, ServerTls, ServerTlsMode, ServerTlsVersion, TlsVersion};
+use pilot_model::{Protocol, ServerTls, ServerTlsMode, ServerTlsVersion, TlsVersion};
 use tls::common_tls_context::{CombinedCertificateValidationContext, ValidationContextType};
 
+use crate::compliance::enforce;
 use crate::convert::exact_matcher;
 use crate::settings::{ListenerTraits, SecretServer, Settings};
 use crate::tls_context::{
     CA_SUFFIX, DEFAULT, ROOT, TLS_SOCKET, credential_secret, file_secret, identity, roots, sds_secret,
 };
 
+/// HTTP/3, as servers tell that they speak it.
+pub(crate) const HTTP3_ALPN: &str = "h3";
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
 /// Sidecars tell each other who they are even if they do not speak HTTP.
 const MESH_TCP_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
-pub(super) struct ServerSide<'a> {
-    pub(super) server: &'a GatewayServer,
-    pub(super) tls: &'a ServerTls,
-    pub(super) traits: &'a ListenerTraits,
-    pub(super) settings: Settings<'a>,
+
+/// How connections come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Transport {
+    Tcp,
+    /// Over UDP, at the same port.
+    Quic,
+}
+
+pub(crate) struct ServerSide<'a> {
+    pub(crate) protocol: Protocol,
+    pub(crate) tls: &'a ServerTls,
+    pub(crate) traits: &'a ListenerTraits,
+    pub(crate) settings: Settings<'a>,
+    pub(crate) transport: Transport,
 }
 
 impl ServerSide<'_> {
-    pub(super) fn socket(&self) -> core::TransportSocket {
+    pub(crate) fn socket(&self) -> core::TransportSocket {
         use core::transport_socket::ConfigType;
-        core::TransportSocket {
-            name: TLS_SOCKET.to_owned(),
-            config_type: Some(ConfigType::TypedConfig(to_any(&self.context(&self.alpn())))),
-        }
+        let context = self.context(&self.alpn());
+        let (name, config) = match self.transport {
+            Transport::Tcp => (TLS_SOCKET, to_any(&context)),
+            Transport::Quic => {
+                let downstream_tls_context = Some(context);
+                let quic =
+                    QuicDownstreamTransport { downstream_tls_context, ..QuicDownstreamTransport::default() };
+                ("envoy.transport_sockets.quic", to_any(&quic))
+            }
+        };
+        core::TransportSocket { name: name.to_owned(), config_type: Some(ConfigType::TypedConfig(config)) }
     }
 
     fn alpn(&self) -> Vec<String> {
-        let in_mesh = self.tls.mode == ServerTlsMode::IstioMutual && self.server.protocol != Protocol::Https;
+        if self.transport == Transport::Quic {
+            return vec![HTTP3_ALPN.to_owned()];
+        }
+        let in_mesh = self.tls.mode == ServerTlsMode::IstioMutual && self.protocol != Protocol::Https;
         let exchange = in_mesh && !self.settings.options.features.disable_metadata_exchange_alpn;
         let alpn: &[&str] = if exchange { &MESH_TCP_ALPN } else { &HTTP_ALPN };
         alpn.iter().map(|protocol| (*protocol).to_owned()).collect()
     }
 
-    pub(super) fn context(&self, alpn: &[String]) -> tls::DownstreamTlsContext {
-        let required = matches!(self.tls.mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual);
+    fn context(&self, alpn: &[String]) -> tls::DownstreamTlsContext {
+        let required = self.requires_certificate();
         let mut common =
             tls::CommonTlsContext { alpn_protocols: alpn.to_vec(), ..tls::CommonTlsContext::default() };
         if self.tls.mode == ServerTlsMode::IstioMutual {
             let files = &self.traits.server_files;
             common.tls_certificate_sds_secret_configs.push(identity(files));
-            common.validation_context_type = Some(combined(self.listed_validation(), roots(files)));
+            if required {
+                common.validation_context_type = Some(combined(self.listed_validation(), roots(files)));
+            }
         } else if self.tls.credentials.is_empty() {
             self.set_files(&mut common);
         } else {
             self.set_credentials(&mut common);
         }
-        if self.tls.mode != ServerTlsMode::IstioMutual {
+        if matches!(
+            self.tls.mode,
+            ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual
+        ) {
             common.tls_params = self.parameters();
         }
+        enforce(&mut common, self.settings.options.features.compliance);
         tls::DownstreamTlsContext {
             common_tls_context: Some(common),
             require_client_certificate: Some(required),
@@ -62,11 +93,17 @@ impl ServerSide<'_> {
         }
     }
 
+    fn is_mutual(&self) -> bool {
+        matches!(self.tls.mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual)
+    }
+
+    /// Envoy cannot ask for one over QUIC.
+    fn requires_certificate(&self) -> bool {
+        self.is_mutual() && self.transport == Transport::Tcp
+    }
+
     fn validates_clients(&self) -> bool {
-        !matches!(
-            self.tls.mode,
-            ServerTlsMode::Simple | ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough
-        )
+        self.requires_certificate() || self.tls.mode == ServerTlsMode::OptionalMutual
     }
 
     /// Files in the proxy's file system, which its agent reads and serves.
@@ -96,7 +133,7 @@ impl ServerSide<'_> {
         let credentials = &self.tls.credentials;
         common.tls_certificate_sds_secret_configs =
             credentials.iter().map(|name| self.credential(name)).collect();
-        if self.validates_clients() {
+        if self.is_mutual() || self.tls.mode == ServerTlsMode::OptionalMutual {
             let authority = match (self.tls.ca_credential.as_str(), credentials.first()) {
                 ("", Some(first)) => format!("{first}{CA_SUFFIX}"),
                 (name, _) => name.to_owned(),
@@ -105,8 +142,6 @@ impl ServerSide<'_> {
             validation.verify_certificate_spki = texts(&self.tls.verify_spki);
             validation.verify_certificate_hash = texts(&self.tls.verify_hash);
             common.validation_context_type = Some(combined(validation, self.credential(&authority)));
-        } else if !self.tls.subject_alt_names.is_empty() {
-            common.validation_context_type = Some(ValidationContextType::ValidationContext(self.names()));
         }
     }
 

@@ -1,0 +1,48 @@
+//! Endpoints that are asked from time to time whether they are well.
+
+use pilot_envoy_api::envoy::config::core::v3 as core;
+use pilot_envoy_api::envoy::config::core::v3::health_check as api;
+use pilot_envoy_api::envoy::r#type::v3::CodecClientType;
+use pilot_model::{HealthCheck, HealthProbe, Service, ServicePort};
+
+use super::Draft;
+use crate::convert::duration;
+
+/// For clusters that have endpoints of their own: where traffic goes where it was going there is nobody to ask.
+pub(super) fn apply(draft: &mut Draft, check: Option<&HealthCheck>, service: &Service, port: &ServicePort) {
+    let Some(check) = check.filter(|check| check.ports.is_empty() || check.ports.contains(&port.number))
+    else {
+        return;
+    };
+    if draft.is_dynamic || draft.is_original_dst() {
+        return;
+    }
+    draft.cluster.health_checks = vec![core::HealthCheck {
+        timeout: Some(duration(check.timeout)),
+        interval: Some(duration(check.interval)),
+        unhealthy_threshold: Some(check.unhealthy_threshold),
+        healthy_threshold: Some(check.healthy_threshold),
+        health_checker: Some(checker(check, service, draft.is_http2())),
+        ..core::HealthCheck::default()
+    }];
+    // Who is taken away is gone, also if it is still well.
+    draft.cluster.ignore_health_on_host_removal = true;
+}
+
+#[allow(clippy::fn_params_excessive_bools, reason = "a fact of the cluster")]
+fn checker(check: &HealthCheck, service: &Service, is_http2: bool) -> api::HealthChecker {
+    match &check.probe {
+        HealthProbe::Http { path, host } => api::HealthChecker::HttpHealthCheck(api::HttpHealthCheck {
+            path: path.to_string(),
+            host: if host.is_empty() { service.host.to_string() } else { host.to_string() },
+            codec_client_type: if is_http2 { CodecClientType::Http2 } else { CodecClientType::Http1 } as i32,
+            ..api::HttpHealthCheck::default()
+        }),
+        HealthProbe::Grpc { service: name } => api::HealthChecker::GrpcHealthCheck(api::GrpcHealthCheck {
+            service_name: name.to_string(),
+            authority: service.host.to_string(),
+            ..api::GrpcHealthCheck::default()
+        }),
+        HealthProbe::Tcp => api::HealthChecker::TcpHealthCheck(api::TcpHealthCheck::default()),
+    }
+}

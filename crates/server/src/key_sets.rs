@@ -1,0 +1,126 @@
+//! Keys that tokens are checked with, fetched for policies that only say where they are.
+//!
+//! Nobody waits for them but the start of the server: until they have come, proxies have keys that no token fits.
+
+mod fetch;
+mod schedule;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilot_base::{Cidr, Clock, Name};
+use pilot_model::KeySource;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::engine::EngineHandle;
+use crate::metrics::Metrics;
+
+use fetch::{Client, FetchError};
+use schedule::Schedule;
+
+/// How keys are fetched.
+#[derive(Clone, Debug)]
+pub struct KeyOptions {
+    /// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL`
+    pub refresh: Duration,
+    /// `JWKS_RESOLVER_INSECURE_SKIP_VERIFY`
+    pub trust_anybody: bool,
+    /// `BLOCKED_CIDRS_IN_JWKS_URIS`
+    pub blocked: Vec<Cidr>,
+}
+
+/// As Istio's chart mounts it: roots beside those of the system.
+const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
+/// A start waits so long for keys: longer than rules wait by default, shorter than a probe's patience.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Follows what policies ask for.
+pub struct KeyFetcher {
+    engine: EngineHandle,
+    client: Client,
+    schedule: Schedule,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    /// What has been answered at least once, one way or the other.
+    tried: watch::Sender<BTreeSet<KeySource>>,
+}
+
+type Answer = (KeySource, Result<Name, FetchError>);
+
+impl KeyFetcher {
+    pub fn new(
+        engine: EngineHandle,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+        options: &KeyOptions,
+    ) -> Self {
+        let client = Client::new(options, EXTRA_ROOTS.as_ref());
+        Self {
+            engine,
+            client,
+            schedule: Schedule::new(options.refresh),
+            clock,
+            metrics,
+            tried: watch::Sender::default(),
+        }
+    }
+
+    /// Waits until everything that is asked for now has been tried once: a server that says less than the one
+    /// before it would make proxies refuse good tokens.
+    pub fn settled(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (wanted, mut tried) = (self.engine.wanted_keys(), self.tried.subscribe());
+        async move {
+            let tried = tried.wait_for(|tried| wanted.borrow().keys().all(|source| tried.contains(source)));
+            if tokio::time::timeout(START_PATIENCE, tried).await.is_err() {
+                tracing::warn!(
+                    "some keys of token issuers have not come within {START_PATIENCE:?}; serving without"
+                );
+            }
+        }
+    }
+
+    /// Runs until the engine is gone.
+    pub async fn run(mut self) {
+        let mut wanted = self.engine.wanted_keys();
+        let mut fetches: JoinSet<Answer> = JoinSet::new();
+        loop {
+            let now = self.clock.now();
+            let gone = self.schedule.want(&wanted.borrow_and_update(), now);
+            for source in gone {
+                self.tried.send_if_modified(|tried| tried.remove(&source));
+                self.engine.key_set(source, None);
+            }
+            for (source, wait) in self.schedule.due(now) {
+                let client = self.client.clone();
+                fetches.spawn_blocking(move || {
+                    let keys = client.keys(&source, wait);
+                    (source, keys)
+                });
+            }
+            let pause = self.schedule.next().map(|at| Duration::from_millis(at.saturating_sub(now)));
+            tokio::select! {
+                changed = wanted.changed() => if changed.is_err() { return },
+                Some(Ok((source, answer))) = fetches.join_next() => self.take(source, answer),
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, source: KeySource, answer: Result<Name, FetchError>) {
+        self.metrics.note_key_fetch(&answer);
+        let answer = answer.map_err(|error| error.to_string());
+        if let Some(set) = self.schedule.answered(&source, answer, self.clock.now()) {
+            self.engine.key_set(source.clone(), Some(set));
+            self.tried.send_if_modified(|tried| tried.insert(source));
+        }
+    }
+}
+
+async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}

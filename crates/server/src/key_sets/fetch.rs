@@ -1,0 +1,128 @@
+//! One question to an issuer. It blocks, so it belongs on a thread where that is allowed.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilot_base::{Cidr, Name};
+use pilot_model::KeySource;
+use ureq::http::Uri;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+
+use super::KeyOptions;
+
+/// Where an issuer tells about itself, behind its own address.
+const DISCOVERY: &str = "/.well-known/openid-configuration";
+/// Key sets of large issuers have some tens of thousands of bytes; each proxy is sent all of them.
+const MOST_BYTES: u64 = 1024 * 1024;
+
+/// Why no keys came.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("{0}")]
+    Http(#[from] ureq::Error),
+    #[error("the answer has no keys that Envoy could use: {0}")]
+    Unusable(String),
+    #[error("{0} does not tell a jwks_uri")]
+    NoUri(String),
+}
+
+#[derive(Clone)]
+pub(super) struct Client(ureq::Agent);
+
+impl Client {
+    pub(super) fn new(options: &KeyOptions, extra_roots: &Path) -> Self {
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::new_with_certs(&roots(extra_roots)))
+            .disable_verification(options.trust_anybody)
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .build();
+        // Connections are not kept: the next question comes in minutes.
+        let config = ureq::Agent::config_builder().tls_config(tls).max_idle_connections(0).build();
+        let resolver = Guard { blocked: options.blocked.clone(), inner: DefaultResolver::default() };
+        Self(ureq::Agent::with_parts(config, DefaultConnector::default(), resolver))
+    }
+
+    /// The text of a key set, as it came.
+    pub(super) fn keys(&self, source: &KeySource, wait: Duration) -> Result<Name, FetchError> {
+        let uri = match source {
+            KeySource::Uri(uri) => uri.to_string(),
+            KeySource::Issuer(issuer) => self.discover(issuer, wait)?,
+        };
+        let text = self.get(&uri, wait)?;
+        // Proxies would refuse the listener that it comes with.
+        pilot_config::usable_keys(&text).map_err(FetchError::Unusable)?;
+        Ok(text.into())
+    }
+
+    fn discover(&self, issuer: &str, wait: Duration) -> Result<String, FetchError> {
+        let uri = format!("{}{DISCOVERY}", issuer.strip_suffix('/').unwrap_or(issuer));
+        let text = self.get(&uri, wait)?;
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        told["jwks_uri"].as_str().map(str::to_owned).ok_or(FetchError::NoUri(uri))
+    }
+
+    fn get(&self, uri: &str, wait: Duration) -> Result<String, FetchError> {
+        let request = self.0.get(uri).config().timeout_global(Some(wait)).build();
+        Ok(request.call()?.body_mut().with_config().limit(MOST_BYTES).read_to_string()?)
+    }
+}
+
+/// Those of the system, and those that somebody has mounted.
+fn roots(extra: &Path) -> Vec<Certificate<'static>> {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!("roots of the system: {error}");
+    }
+    let mut roots: Vec<_> =
+        found.certs.iter().map(|der| Certificate::from_der(der.as_ref()).to_owned()).collect();
+    // Not being there is the usual case.
+    if let Ok(pem) = std::fs::read(extra) {
+        for item in parse_pem(&pem) {
+            match item {
+                Ok(PemItem::Certificate(certificate)) => roots.push(certificate),
+                Ok(_) => {}
+                Err(error) => tracing::warn!("{}: {error}", extra.display()),
+            }
+        }
+    }
+    roots
+}
+
+/// Keeps policies from making the server call where it must not.
+#[derive(Debug)]
+struct Guard {
+    blocked: Vec<Cidr>,
+    inner: DefaultResolver,
+}
+
+impl Resolver for Guard {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = self.inner.resolve(uri, config, timeout)?;
+        let mut allowed = self.empty();
+        for address in found.iter().filter(|address| !self.is_blocked(address.ip())) {
+            allowed.push(*address);
+        }
+        if allowed.is_empty() {
+            let host = uri.host().unwrap_or_default();
+            return Err(ureq::Error::Other(
+                format!("{host} is at an address that BLOCKED_CIDRS_IN_JWKS_URIS forbids").into(),
+            ));
+        }
+        Ok(allowed)
+    }
+}
+
+impl Guard {
+    fn is_blocked(&self, ip: IpAddr) -> bool {
+        self.blocked.iter().any(|block| block.contains(ip.to_canonical()))
+    }
+}

@@ -1,0 +1,102 @@
+//! What a client is told of names that nobody serves.
+
+use std::sync::Arc;
+
+use pilot_base::Name;
+use pilot_xds::{
+    Ask, Encoded, Manifest, Manifests, Pacing, Protocol, Request, Response, Session, TypeUrl, Unserved,
+};
+
+fn word(name: &Name, _: &Manifest, common: &[u8]) -> Encoded {
+    Encoded::new(TypeUrl::Endpoint, name.clone(), common)
+}
+
+fn world(clusters: &[&str]) -> Arc<Manifests> {
+    let layer = |t: TypeUrl| {
+        let entry =
+            |name: &&str| ((*name).into(), Some(Arc::new(Encoded::new(t, (*name).into(), b"served"))));
+        clusters.iter().map(entry).collect()
+    };
+    let mut manifests = Manifests::default();
+    manifests.by_type[TypeUrl::Cluster.index()] = Manifest::new([layer(TypeUrl::Cluster)]);
+    let unserved = Unserved { form: word, common: (*b"nobody").into() };
+    manifests.by_type[TypeUrl::Endpoint.index()] =
+        Manifest::new([layer(TypeUrl::Endpoint)]).with_unserved(unserved);
+    Arc::new(manifests)
+}
+
+struct Client(Session);
+
+impl Client {
+    fn new(world: Arc<Manifests>) -> Self {
+        let mut client = Self(Session::new(Protocol::Delta, world, Pacing::default()));
+        client.ask(TypeUrl::Cluster, &["*"]);
+        client.accept();
+        client
+    }
+
+    fn ask(&mut self, type_url: TypeUrl, names: &[&str]) {
+        let subscribe = names.iter().map(|name| Name::new(name)).collect();
+        let ask = Ask::Changes { subscribe, unsubscribe: Vec::new(), initial: Vec::new() };
+        self.0.request(Request { type_url, nonce: String::new(), error: None, ask });
+    }
+
+    fn answer(&mut self, response: &Response, error: Option<&str>) {
+        let ask = Ask::Changes { subscribe: Vec::new(), unsubscribe: Vec::new(), initial: Vec::new() };
+        let (nonce, error) = (response.nonce.clone(), error.map(str::to_owned));
+        self.0.request(Request { type_url: response.type_url, nonce, error, ask });
+    }
+
+    /// Everything that is sent until there is no more, as `type name=content` and `type -name`.
+    fn accept(&mut self) -> Vec<String> {
+        let mut told = Vec::new();
+        while let Some(response) = self.0.poll(0) {
+            told.extend(said(&response));
+            self.answer(&response, None);
+        }
+        told
+    }
+}
+
+fn said(response: &Response) -> Vec<String> {
+    let kind = if response.type_url == TypeUrl::Cluster { "cluster" } else { "endpoints" };
+    let sent = response.resources.iter().map(|resource| {
+        format!("{kind} {}={}", resource.name(), String::from_utf8_lossy(&resource.message()))
+    });
+    sent.chain(response.removed.iter().map(|name| format!("{kind} -{name}"))).collect()
+}
+
+#[test]
+fn who_asks_in_vain_is_answered_once() {
+    let mut client = Client::new(world(&["a"]));
+    client.ask(TypeUrl::Endpoint, &["a", "b"]);
+    assert_eq!(client.accept(), ["endpoints a=served", "endpoints b=nobody"]);
+    client.0.update(world(&["a", "c"]));
+    assert_eq!(client.accept(), ["cluster c=served"]);
+    client.0.update(world(&["a", "b", "c"]));
+    assert_eq!(client.accept(), ["cluster b=served", "endpoints b=served"]);
+}
+
+#[test]
+fn a_cluster_keeps_its_endpoints_until_it_is_gone() {
+    let mut client = Client::new(world(&["a", "b"]));
+    client.ask(TypeUrl::Endpoint, &["a", "b"]);
+    client.accept();
+    client.0.update(world(&["b"]));
+    let removal = client.0.poll(0).expect("the cluster goes");
+    assert_eq!(said(&removal), ["cluster -a"]);
+    assert!(client.0.poll(1_000_000).is_none(), "not before the client has let go of the cluster");
+    client.answer(&removal, None);
+    assert_eq!(client.accept(), ["endpoints a=nobody"]);
+}
+
+#[test]
+fn a_word_that_is_refused_is_not_said_again() {
+    let mut client = Client::new(world(&["a"]));
+    client.ask(TypeUrl::Endpoint, &["b"]);
+    let first = client.0.poll(0).expect("an answer");
+    client.answer(&first, Some("no good"));
+    assert!(client.accept().is_empty());
+    client.0.update(world(&["a", "c"]));
+    assert_eq!(client.accept(), ["cluster c=served"]);
+}
