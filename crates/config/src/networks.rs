@@ -3,47 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use pilot_api::mesh as api;
+use pilot_api::mesh::network::istio_network_gateway::Gw;
+use pilot_api::mesh::network::network_endpoints::Ne;
 use pilot_base::{Cidr, Host, Issue, Name, ObjectRef};
 use pilot_model::{GatewayAt, MeshNetworks, Network, NetworkMembers};
-use serde::Deserialize;
 
 use crate::check::{Check, is_host_name};
 use crate::yaml::{self, Node, Value};
 use crate::{de, yaml_issue};
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Raw {
-    networks: BTreeMap<String, RawNetwork>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawNetwork {
-    endpoints: Vec<RawMembers>,
-    gateways: Vec<RawGateway>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawMembers {
-    #[serde(alias = "from_cidr")]
-    from_cidr: String,
-    #[serde(alias = "from_registry")]
-    from_registry: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawGateway {
-    #[serde(alias = "registry_service_name")]
-    registry_service_name: String,
-    address: String,
-    port: u32,
-    /// Read by nobody; it may be there.
-    #[allow(dead_code, reason = "a field of Istio's that has no effect")]
-    locality: String,
-}
 
 /// Reads the networks of a mesh. With a mistake in them they are not used at all, so that whoever has older ones keeps
 /// them.
@@ -53,7 +21,7 @@ pub fn read_mesh_networks(text: &str, file: &str) -> Result<(MeshNetworks, Vec<I
     let empty = Node { line: 1, value: Value::Map(Vec::new()) };
     let node = documents.first().unwrap_or(&empty);
     let mut check = Check::new(object.clone(), node, file);
-    let typed = de::read::<Raw>(node, "").map_err(|error| {
+    let typed = de::read::<api::MeshNetworks>(node, "").map_err(|error| {
         vec![Issue::error(object, error.path, error.message).at(format!("{file}:{}", error.line))]
     })?;
     for unknown in typed.unknown {
@@ -71,41 +39,47 @@ pub fn read_mesh_networks(text: &str, file: &str) -> Result<(MeshNetworks, Vec<I
     }
 }
 
-fn network(raw: RawNetwork, path: &str, check: &mut Check<'_>) -> Network {
+fn network(raw: api::Network, path: &str, check: &mut Check<'_>) -> Network {
     let mut out = Network::default();
     for (i, members) in raw.endpoints.into_iter().enumerate() {
         let path = format!("{path}.endpoints[{i}]");
-        match (members.from_cidr.as_str(), members.from_registry) {
-            (cidr, registry) if registry.is_empty() => match Cidr::parse(cidr) {
+        match members.ne {
+            Some(Ne::FromCidr(cidr)) => match Cidr::parse(&cidr) {
                 Some(range) => out.members.push(NetworkMembers::Range(range)),
                 None => {
                     check.reject(format!("{path}.fromCidr"), format!("{cidr:?} is not a range of addresses"));
                 }
             },
-            ("", registry) => out.members.push(NetworkMembers::Cluster(registry.into())),
-            _ => check.reject(path, "must say one of fromCidr and fromRegistry"),
+            Some(Ne::FromRegistry(registry)) => out.members.push(NetworkMembers::Cluster(registry.into())),
+            None => check.reject(path, "must say one of fromCidr and fromRegistry"),
         }
     }
     for (i, gateway) in raw.gateways.into_iter().enumerate() {
         let path = format!("{path}.gateways[{i}]");
         let port = check.port(format!("{path}.port"), gateway.port);
-        match (gateway.address, gateway.registry_service_name) {
-            (address, service) if service.is_empty() => {
-                if address.parse::<IpAddr>().is_err() && !is_host_name(&address) {
-                    check.reject(
-                        format!("{path}.address"),
-                        format!("{address:?} is neither an address nor a host"),
-                    );
-                }
+        match gateway.gw {
+            Some(Gw::Address(address)) => {
+                gateway_address(&format!("{path}.address"), &address, check);
                 out.gateways.push(GatewayAt::Address(address.into(), port));
             }
-            (address, service) if address.is_empty() => {
+            Some(Gw::RegistryServiceName(service)) => {
                 out.gateways.push(GatewayAt::Service(Host::new(&service), port));
             }
-            _ => check.reject(path, "must say one of address and registryServiceName"),
+            None => check.reject(path, "must say one of address and registryServiceName"),
         }
     }
     out
+}
+
+fn gateway_address(path: &str, address: &str, check: &mut Check<'_>) {
+    if address.parse::<IpAddr>().is_ok() {
+        return;
+    }
+    if is_host_name(address) {
+        check.warn(path, "is a name, which is not looked up yet: give the gateway's address instead");
+    } else {
+        check.reject(path, format!("{address:?} is neither an address nor a host"));
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +98,8 @@ mod tests {
         assert_eq!(network.gateways[0], GatewayAt::Address("1.1.1.1".into(), 15443));
         assert_eq!((network.members.len(), network.gateways.len()), (2, 2));
         assert!(read_mesh_networks("networks: {}", "networks").unwrap().0.0.is_empty());
+        let named = "networks: {n: {gateways: [{address: gw.example.com, port: 15443}]}}";
+        assert_eq!(read_mesh_networks(named, "n").unwrap().1[0].path, "networks.n.gateways[0].address");
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(crate) fn features(env: &Env) -> Features {
         no_remaining_metrics: flag("DISABLE_TRACK_REMAINING_CB_METRICS", default.no_remaining_metrics),
         force_unhealthy_endpoints: flag("PILOT_SEND_UNHEALTHY_ENDPOINTS", default.force_unhealthy_endpoints),
         eds_for_headless: flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", default.eds_for_headless),
+        multicluster_headless: flag("ENABLE_MULTICLUSTER_HEADLESS", default.multicluster_headless),
         persistent_session_label: text("PILOT_PERSISTENT_SESSION_LABEL", default.persistent_session_label),
         persistent_session_header_label: text(
             "PILOT_PERSISTENT_SESSION_HEADER_LABEL",

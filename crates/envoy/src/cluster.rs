@@ -127,10 +127,10 @@ impl Maker<'_> {
             if self.is_dynamic() { self.dynamic(&name)? } else { self.start(&name, subset, policy)? };
         draft.set_protocol(self.port.protocol, self.traits.kind, self.traits.http1());
         policy::apply(&mut draft, policy, (self.service, self.port), self.settings);
-        let check = rule.and_then(|rule| rule.health_check.as_ref());
-        health_check::apply(&mut draft, check, self.service, self.port);
-        // What is passed on is encrypted already.
+        // What is passed on is encrypted already: a check of our own would not be understood there.
         if self.reached == Reached::Plainly {
+            let check = rule.and_then(|rule| rule.health_check.as_ref());
+            health_check::apply(&mut draft, check, self.service, self.port);
             self.encrypt(&mut draft, subset, policy);
         }
         if draft.cluster.cluster_discovery_type == Some(discovery_type(api::cluster::DiscoveryType::Eds)) {

@@ -1,8 +1,6 @@
 //! Small things of which Envoy's messages are made.
 
-use std::net::IpAddr;
-
-use pilot_base::Name;
+use pilot_base::{Cidr, Name};
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::r#type::matcher::v3 as matcher;
 use pilot_envoy_api::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
@@ -74,15 +72,8 @@ pub(crate) fn localhosts(mode: IpMode) -> &'static [&'static str] {
     }
 }
 
-/// An address, or a range of them.
-pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
-    match text.split_once('/') {
-        Some((address, bits)) => Some((address.parse().ok()?, bits.parse().ok()?)),
-        None => {
-            let address: IpAddr = text.parse().ok()?;
-            Some((address, if address.is_ipv4() { 32 } else { 128 }))
-        }
-    }
+pub(crate) fn cidr_range(range: Cidr) -> core::CidrRange {
+    core::CidrRange { address_prefix: range.base().to_string(), prefix_len: Some(u32::from(range.bits())) }
 }
 
 /// From these addresses the proxy calls its own application, so that redirection lets it through.

@@ -15,6 +15,8 @@ use prost::Message as _;
 pub struct NameTraits {
     pub caller: Caller,
     pub network: Name,
+    /// Has a service without an address those of pods in all clusters, or only of those in the proxy's own?
+    pub all_clusters: bool,
 }
 
 /// What a host is resolved to.
@@ -40,18 +42,19 @@ pub fn name_entries<'a>(
         let mut ips: Vec<String> = own.iter().filter(|a| !a.contains('/')).map(ToString::to_string).collect();
         if own.is_empty() {
             let near = headless(service, traits, &endpoints);
-            let same_cluster = |endpoint: &&Endpoint| same(&endpoint.cluster, &traits.caller.cluster);
-            ips = near.iter().copied().filter(same_cluster).flat_map(ips_of).collect();
-            pods = pod_entries(service, &near, traits);
+            let counts =
+                |endpoint: &&Endpoint| traits.all_clusters || same(&endpoint.cluster, &traits.caller.cluster);
+            ips = near.iter().copied().filter(counts).flat_map(ips_of).collect();
+            pods.extend(pod_entries(service, &near, traits));
         }
         if ips.is_empty() {
             continue;
         }
         match &mut info {
-            None => info = Some(new_info(service, ips)),
             // Kubernetes' word counts alone; others add to each other.
-            Some(known) if known.registry != registry(Registry::Kubernetes) => known.ips.extend(ips),
-            Some(_) => (),
+            Some(known) if known.registry == registry(Registry::Kubernetes) => (),
+            Some(known) if service.registry != Registry::Kubernetes => known.ips.extend(ips),
+            Some(_) | None => info = Some(new_info(service, ips)),
         }
     }
     let host = info.map(|info| NameEntry { host: plan.host.name().clone(), info });
@@ -100,7 +103,7 @@ fn pod_entries(service: &Service, endpoints: &[&Endpoint], traits: &NameTraits) 
     let mut out: Vec<NameEntry> = Vec::new();
     for ((name, _), ips) in found {
         let host = Name::from(format!("{name}.{domain}"));
-        if out.iter().all(|known| known.host != host) {
+        if out.last().is_none_or(|known| known.host != host) {
             let info = NameInfo { shortname: name.to_string(), ..new_info(service, ips) };
             out.push(NameEntry { host, info });
         }

@@ -17,6 +17,7 @@ use crate::http_filter::Direction;
 use crate::metadata::{fields_of, text, yes};
 use crate::security::{SecurityFilters, Step};
 use crate::settings::Settings;
+use crate::stat_name::StatName;
 
 pub(crate) const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
 pub(crate) const STATS: &str = "istio.stats";
@@ -147,6 +148,15 @@ impl TcpProxy {
             hash_source_ip: false,
             tunnel: None,
             logged: true,
+        }
+    }
+
+    /// Counted under the name that the mesh's pattern gives, if it has one and it is known who is called.
+    pub(crate) fn named(self, stats: StatName<'_>, settings: Settings<'_>) -> Self {
+        let known = stats.service.is_some().then(|| stats.by(&settings.mesh.outbound_cluster_stat_name));
+        match known.flatten() {
+            Some(stat_prefix) => Self { stat_prefix, ..self },
+            None => self,
         }
     }
 

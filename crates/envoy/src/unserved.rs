@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pilot_base::Name;
 use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
-use pilot_xds::{Encoded, Manifest, TypeUrl, Unserved};
+use pilot_xds::{Encoded, Manifest, TypeUrl, Unserved, Why};
 use prost::Message as _;
 
 use crate::route_table::{RouteTable, other_hosts, table};
@@ -31,8 +31,8 @@ pub fn unserved_gateway_routes() -> Unserved {
 }
 
 /// A subset that no rule knows any more has all endpoints of its service, so that what still goes there arrives.
-fn no_endpoints(name: &Name, served: &Manifest, _: &[u8]) -> Encoded {
-    let whole = whole_service(name).and_then(|whole| served.get(&whole));
+fn no_endpoints(name: &Name, why: Why, served: &Manifest, _: &[u8]) -> Encoded {
+    let whole = whole_service(name).filter(|_| why == Why::Gone).and_then(|whole| served.get(&whole));
     let known = whole.and_then(|whole| ClusterLoadAssignment::decode(&*whole.message()).ok());
     let message = ClusterLoadAssignment { cluster_name: name.to_string(), ..known.unwrap_or_default() };
     Encoded::new(TypeUrl::Endpoint, name.clone(), &message.encode_to_vec())
@@ -44,13 +44,13 @@ fn whole_service(name: &str) -> Option<String> {
     (!subset.is_empty()).then(|| format!("{direction}|{port}||{host}"))
 }
 
-fn no_routes(name: &Name, served: &Manifest, other_hosts: &[u8]) -> Encoded {
+fn no_routes(name: &Name, why: Why, served: &Manifest, other_hosts: &[u8]) -> Encoded {
     let is_port = |text: &str| text.parse::<u16>().is_ok();
     let is_socket = name.starts_with("unix:");
     let is_shared = is_port(name) || is_socket || *name == RouteTable::forward_proxy().name();
     let is_of_one_host = name.split_once(':').is_some_and(|(_, port)| is_port(port));
     if !is_shared && !is_of_one_host {
-        return empty_table(name, served, other_hosts);
+        return empty_table(name, why, served, other_hosts);
     }
     let mut message = table(name).encode_to_vec();
     if is_shared {
@@ -59,7 +59,7 @@ fn no_routes(name: &Name, served: &Manifest, other_hosts: &[u8]) -> Encoded {
     Encoded::new(TypeUrl::Route, name.clone(), &message)
 }
 
-fn empty_table(name: &Name, _: &Manifest, _: &[u8]) -> Encoded {
+fn empty_table(name: &Name, _: Why, _: &Manifest, _: &[u8]) -> Encoded {
     let message =
         RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() };
     Encoded::new(TypeUrl::Route, name.clone(), &message.encode_to_vec())
@@ -74,7 +74,7 @@ mod tests {
     use std::sync::Arc;
 
     use pilot_envoy_api::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
-    use pilot_xds::{Encoded, Manifest, TypeUrl};
+    use pilot_xds::{Encoded, Manifest, TypeUrl, Why};
 
     use super::{no_endpoints, no_routes};
 
@@ -83,7 +83,7 @@ mod tests {
         let other = VirtualHost { name: "allow_any".to_owned(), ..VirtualHost::default() };
         pilot_xds::wire::put_bytes(&mut common, super::VIRTUAL_HOSTS, &other.encode_to_vec());
         let table = RouteConfiguration::decode(
-            &*no_routes(&Name::new(name), &Manifest::default(), &common).message(),
+            &*no_routes(&Name::new(name), Why::Gone, &Manifest::default(), &common).message(),
         )
         .unwrap();
         assert_eq!(table.name, name);
@@ -109,14 +109,15 @@ mod tests {
         };
         let encoded = Encoded::new(TypeUrl::Endpoint, name.into(), &message.encode_to_vec());
         let served = Manifest::new([[(name.into(), Some(Arc::new(encoded)))].into_iter().collect()]);
-        let endpoints = |name: &str| {
-            let told = no_endpoints(&Name::new(name), &served, b"");
+        let endpoints = |name: &str, why: Why| {
+            let told = no_endpoints(&Name::new(name), why, &served, b"");
             let told = ClusterLoadAssignment::decode(&*told.message()).unwrap();
             assert_eq!(told.cluster_name, name);
             told.endpoints.len()
         };
-        assert_eq!(endpoints("outbound|80|v1|a.example.com"), 1);
-        assert_eq!(endpoints("outbound|81|v1|a.example.com"), 0);
-        assert_eq!(endpoints("outbound|81||a.example.com"), 0);
+        assert_eq!(endpoints("outbound|80|v1|a.example.com", Why::Gone), 1);
+        assert_eq!(endpoints("outbound|81|v1|a.example.com", Why::Gone), 0);
+        assert_eq!(endpoints("outbound|81||a.example.com", Why::Gone), 0);
+        assert_eq!(endpoints("outbound|80|v1|a.example.com", Why::InVain), 0, "it may be made up");
     }
 }

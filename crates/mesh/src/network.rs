@@ -60,7 +60,7 @@ fn lcm(a: u32, b: u32) -> u32 {
     (a / gcd(a, b)).saturating_mul(b)
 }
 
-/// Gateways with an address of their own. A name would have to be looked up by everybody, so it does not count.
+/// Gateways with an address of their own. Nobody looks up the names of others yet; who reads them says so.
 pub fn declared_gateways(networks: &MeshNetworks) -> impl Iterator<Item = NetworkGateway> {
     networks.0.iter().flat_map(|(network, declared)| {
         declared.gateways.iter().filter_map(|gateway| match gateway {

@@ -108,6 +108,8 @@ pub struct Features {
     pub force_unhealthy_endpoints: bool,
     /// `PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES`
     pub eds_for_headless: bool,
+    /// Names of services without an address have pods of every cluster behind them.
+    pub multicluster_headless: bool,
     /// `PILOT_PERSISTENT_SESSION_LABEL`
     pub persistent_session_label: Name,
     /// `PILOT_PERSISTENT_SESSION_HEADER_LABEL`
@@ -179,6 +181,7 @@ impl Default for Features {
             no_remaining_metrics: true,
             force_unhealthy_endpoints: false,
             eds_for_headless: false,
+            multicluster_headless: true,
             persistent_session_label: Name::new("istio.io/persistent-session"),
             persistent_session_header_label: Name::new("istio.io/persistent-session-header"),
             draining_label: Name::new("istio.io/draining"),

@@ -1,6 +1,6 @@
 //! How a proxy introduces itself: the node of its first request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -49,12 +49,7 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         labels,
         cluster: meta.name("CLUSTER_ID"),
         network: meta.name("NETWORK"),
-        network_view: meta
-            .text("REQUESTED_NETWORK_VIEW")
-            .split(',')
-            .filter(|network| !network.is_empty())
-            .map(Name::new)
-            .collect(),
+        network_view: network_view(&meta.text("REQUESTED_NETWORK_VIEW")),
         mesh_id: meta.name("MESH_ID"),
         node: meta.name("NODE_NAME"),
         service_account: meta.name("SERVICE_ACCOUNT"),
@@ -109,6 +104,13 @@ fn shorten(text: &str) -> String {
 fn addresses(instance_ips: &str, id: &str) -> Option<Vec<IpAddr>> {
     let all: Option<Vec<IpAddr>> = instance_ips.split(',').map(|ip| ip.trim().parse().ok()).collect();
     all.or_else(|| id.parse().ok().map(|ip| vec![ip]))
+}
+
+/// In one order, so that proxies that see the same are sent the same.
+fn network_view(text: &str) -> Vec<Name> {
+    let named: BTreeSet<Name> =
+        text.split(',').filter(|network| !network.is_empty()).map(Name::new).collect();
+    named.into_iter().collect()
 }
 
 /// What the proxy says, else the first part of a domain that has several.

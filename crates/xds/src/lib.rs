@@ -22,7 +22,7 @@ mod watch;
 pub mod wire;
 
 pub use encoded::{ChildMap, Children, Chunk, Encoded, EncodedList, Piece, Summary};
-pub use manifest::{Layer, Manifest, Manifests, Unserved};
+pub use manifest::{Layer, Manifest, Manifests, Unserved, Why};
 pub use request::{Ask, Held, Protocol, Request};
 pub use response::Response;
 pub use session::{Event, Pacing, Session};

@@ -22,9 +22,19 @@ pub struct Manifest {
 /// is told that nothing is behind it; one that lets go of a name does not mind.
 #[derive(Clone)]
 pub struct Unserved {
-    pub form: fn(&Name, &Manifest, &[u8]) -> Encoded,
+    pub form: fn(&Name, Why, &Manifest, &[u8]) -> Encoded,
     /// What the form needs to know besides the name and what is served.
     pub common: Arc<[u8]>,
+}
+
+/// Why a name is asked for that nobody serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The client was given it while it was served, and may still use it.
+    Gone,
+    /// It was never served to this client, which may be anybody and have made it up. The word must be small, and depend on
+    /// nothing but the name and what is common.
+    InVain,
 }
 
 impl PartialEq for Unserved {
@@ -46,8 +56,13 @@ impl Manifest {
     }
 
     /// What is said of a name that is not here, if anything is.
-    pub fn unserved(&self, name: &Name) -> Option<Encoded> {
-        self.unserved.as_ref().map(|unserved| (unserved.form)(name, self, &unserved.common))
+    pub fn unserved(&self, name: &Name, why: Why) -> Option<Encoded> {
+        self.unserved.as_ref().map(|unserved| (unserved.form)(name, why, self, &unserved.common))
+    }
+
+    /// Do both say the same of names that were asked for in vain?
+    pub(crate) fn says_the_same_in_vain(&self, other: &Self) -> bool {
+        self.unserved == other.unserved
     }
 
     /// Puts another layer on top.

@@ -493,8 +493,11 @@ impl Gone for Leaving<'_> {
             TypeUrl::Endpoint => {
                 return !session.watch(TypeUrl::Cluster).is_some_and(|clusters| clusters.holds(name));
             }
-            // A client reads in order: it has let go of the listener by the time it hears of the route.
-            TypeUrl::Route => session.up.as_ref().is_some_and(|up| session.was_sent(TypeUrl::Listener, up)),
+            // A listener that the client will not have changed goes on using its old routes, for as long as that takes.
+            TypeUrl::Route if session.watch(TypeUrl::Listener).is_some_and(Watch::is_refusing) => {
+                return false;
+            }
+            TypeUrl::Route => session.up.as_ref().is_some_and(|up| session.stands_at(TypeUrl::Listener, up)),
             _ => true,
         };
         free || self.now >= since + session.pacing.patience

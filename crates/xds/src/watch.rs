@@ -4,14 +4,14 @@ use std::sync::Arc;
 use pilot_base::{FastSet, Hash64, Millis, Name};
 
 use crate::request::{Held, WILDCARD};
-use crate::{Encoded, Manifest, TypeUrl};
+use crate::{Encoded, Manifest, TypeUrl, Why};
 
 /// What a client holds under a name.
 #[derive(Clone, Debug)]
 enum Holding {
     Resource(Arc<Encoded>),
     /// Word that nobody serves it, in this version.
-    Unserved(Hash64),
+    Unserved(Hash64, Why),
     /// Something else: from an earlier stream, or from the good part of a response that was refused.
     Unknown,
     Nothing,
@@ -155,12 +155,17 @@ impl Watch {
 
     /// The client holds exactly what the base says, and of names that are not in it nothing that would matter.
     pub(crate) fn is_clean(&self) -> bool {
-        let matters = |holding: &Holding| !matches!(holding, Holding::Unserved(_));
+        let matters = |holding: &Holding| !matches!(holding, Holding::Unserved(..));
         self.flight.is_none() && !self.except.values().any(matters) && self.unsure.is_empty()
     }
 
     pub(crate) fn is_searching(&self) -> bool {
         !self.trials.is_empty()
+    }
+
+    /// Is there something that the client will not have, as far as that is known?
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.is_searching() || !self.refused.is_empty()
     }
 
     /// Is it certain that the client has some version of this?
@@ -355,10 +360,7 @@ impl Watch {
                 Todo::Nothing => (),
                 Todo::Keep => drop(plan.except_after.insert(name.clone(), self.holding(&name))),
                 Todo::Send(resource) => plan.changed.push(resource),
-                Todo::Remove { .. } => match plan.target.unserved(&name) {
-                    Some(word) => self.tell_unserved(name, word, &mut plan),
-                    None => plan.removed.push(name),
-                },
+                Todo::Remove { .. } => self.part_with(name, &mut plan),
             }
         }
         plan
@@ -386,16 +388,32 @@ impl Watch {
         names.into_iter().map(|name| (name.clone(), target.get(&name))).collect()
     }
 
-    fn tell_unserved(&self, name: Name, word: Encoded, plan: &mut Plan) {
+    /// Nobody serves it any more, or ever did: that is said, or the name is said to be gone.
+    fn part_with(&self, name: Name, plan: &mut Plan) {
+        let holding = self.holding(&name);
+        let unsure = self.unsure.contains(&name);
+        let why = match holding {
+            Holding::Unserved(_, Why::InVain) if !unsure && self.base.says_the_same_in_vain(&plan.target) => {
+                plan.except_after.insert(name, holding);
+                return;
+            }
+            Holding::Unserved(_, why) => why,
+            Holding::Resource(_) => Why::Gone,
+            Holding::Unknown | Holding::Nothing => Why::InVain,
+        };
+        let Some(word) = plan.target.unserved(&name, why) else {
+            plan.removed.push(name);
+            return;
+        };
         let version = word.version();
-        let is_known = match self.holding(&name) {
-            Holding::Unserved(held) => held == version && !self.unsure.contains(&name),
+        let is_known = match holding {
+            Holding::Unserved(held, _) => held == version && !unsure,
             _ => self.refused.get(&name) == Some(&version),
         };
         if !is_known {
             plan.changed.push(Arc::new(word));
         }
-        plan.except_after.insert(name, Holding::Unserved(version));
+        plan.except_after.insert(name, Holding::Unserved(version, why));
     }
 
     fn what_to_do(&self, name: &Name, wanted: Option<&Arc<Encoded>>) -> Todo {
@@ -416,7 +434,7 @@ impl Watch {
         let current = wanted.filter(|r| !plan.except_after.contains_key(r.name())).cloned();
         let kept = plan.except_after.values().filter_map(|holding| match holding {
             Holding::Resource(resource) => Some(Arc::clone(resource)),
-            Holding::Unserved(_) | Holding::Unknown | Holding::Nothing => None,
+            Holding::Unserved(..) | Holding::Unknown | Holding::Nothing => None,
         });
         current.chain(kept).collect()
     }
@@ -449,7 +467,10 @@ impl Watch {
         self.unsure = plan.postponed.iter().cloned().collect();
         self.refused.retain(|name, version| match plan.target.get(name) {
             Some(resource) => resource.version() == *version,
-            None => plan.target.unserved(name).is_some_and(|word| word.version() == *version),
+            None => match plan.except_after.get(name) {
+                Some(Holding::Unserved(told, _)) => told == version,
+                _ => false,
+            },
         });
     }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pilot_base::Name;
 use pilot_xds::{
-    Ask, Encoded, Manifest, Manifests, Pacing, Protocol, Request, Response, Session, TypeUrl, Unserved,
+    Ask, Encoded, Manifest, Manifests, Pacing, Protocol, Request, Response, Session, TypeUrl, Unserved, Why,
 };
 
-fn word(name: &Name, _: &Manifest, common: &[u8]) -> Encoded {
-    Encoded::new(TypeUrl::Endpoint, name.clone(), common)
+fn word(name: &Name, why: Why, _: &Manifest, common: &[u8]) -> Encoded {
+    let text = if why == Why::Gone { &b"gone"[..] } else { common };
+    Encoded::new(TypeUrl::Endpoint, name.clone(), text)
 }
 
 fn world(clusters: &[&str]) -> Arc<Manifests> {
@@ -87,7 +88,7 @@ fn a_cluster_keeps_its_endpoints_until_it_is_gone() {
     assert_eq!(said(&removal), ["cluster -a"]);
     assert!(client.0.poll(1_000_000).is_none(), "not before the client has let go of the cluster");
     client.answer(&removal, None);
-    assert_eq!(client.accept(), ["endpoints a=nobody"]);
+    assert_eq!(client.accept(), ["endpoints a=gone"]);
 }
 
 #[test]
@@ -99,4 +100,48 @@ fn a_word_that_is_refused_is_not_said_again() {
     assert!(client.accept().is_empty());
     client.0.update(world(&["a", "c"]));
     assert_eq!(client.accept(), ["cluster c=served"]);
+}
+
+#[test]
+fn a_made_up_name_is_told_nothing_of_what_was_there() {
+    let mut client = Client::new(world(&["a", "b"]));
+    client.ask(TypeUrl::Endpoint, &["b", "c"]);
+    assert_eq!(client.accept(), ["endpoints b=served", "endpoints c=nobody"]);
+    client.0.update(world(&["a"]));
+    assert_eq!(client.accept(), ["cluster -b", "endpoints b=gone"]);
+    client.0.update(world(&[]));
+    assert_eq!(client.accept(), ["cluster -a"], "what was said of both stays true");
+}
+
+#[test]
+fn routes_stay_while_the_client_refuses_to_change_its_listener() {
+    let of = |listener: &[u8], routes: &[&str]| {
+        let mut manifests = Manifest::new([]);
+        manifests.push(
+            [("l".into(), Some(Arc::new(Encoded::new(TypeUrl::Listener, "l".into(), listener))))]
+                .into_iter()
+                .collect(),
+        );
+        let route = |name: &&str| {
+            ((*name).into(), Some(Arc::new(Encoded::new(TypeUrl::Route, (*name).into(), b"served"))))
+        };
+        let mut world = Manifests::default();
+        world.by_type[TypeUrl::Listener.index()] = manifests;
+        world.by_type[TypeUrl::Route.index()] = Manifest::new([routes.iter().map(route).collect()])
+            .with_unserved(Unserved { form: word, common: (*b"nobody").into() });
+        Arc::new(world)
+    };
+    let mut client = Client(Session::new(Protocol::Delta, of(b"1", &["80"]), Pacing::default()));
+    client.ask(TypeUrl::Listener, &["*"]);
+    client.ask(TypeUrl::Route, &["80"]);
+    client.accept();
+    client.0.update(of(b"2", &[]));
+    let listener = client.0.poll(1_000_000).expect("the listener changes");
+    client.answer(&listener, Some("l: not like this"));
+    assert!(client.0.poll(2_000_000).is_none(), "its old form still asks for the routes");
+    client.0.update(of(b"3", &[]));
+    let listener = client.0.poll(3_000_000).expect("the listener changes");
+    client.answer(&listener, None);
+    let route = client.0.poll(4_000_000).expect("nobody asks for the routes any more");
+    assert_eq!((route.type_url, route.resources.len()), (TypeUrl::Route, 1));
 }

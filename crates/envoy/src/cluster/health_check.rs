@@ -17,32 +17,36 @@ pub(super) fn apply(draft: &mut Draft, check: Option<&HealthCheck>, service: &Se
     if draft.is_dynamic || draft.is_original_dst() {
         return;
     }
+    let codec = if draft.is_http2() { CodecClientType::Http2 } else { CodecClientType::Http1 };
+    let Some(checker) = checker(&check.probe, service, codec) else { return };
     draft.cluster.health_checks = vec![core::HealthCheck {
         timeout: Some(duration(check.timeout)),
         interval: Some(duration(check.interval)),
         unhealthy_threshold: Some(check.unhealthy_threshold),
         healthy_threshold: Some(check.healthy_threshold),
-        health_checker: Some(checker(check, service, draft.is_http2())),
+        health_checker: Some(checker),
         ..core::HealthCheck::default()
     }];
     // Who is taken away is gone, also if it is still well.
     draft.cluster.ignore_health_on_host_removal = true;
 }
 
-#[allow(clippy::fn_params_excessive_bools, reason = "a fact of the cluster")]
-fn checker(check: &HealthCheck, service: &Service, is_http2: bool) -> api::HealthChecker {
-    match &check.probe {
+/// Nothing where Envoy would refuse the cluster: gRPC is asked over HTTP/2 only, and a pattern is nobody's name.
+fn checker(probe: &HealthProbe, service: &Service, codec: CodecClientType) -> Option<api::HealthChecker> {
+    let own = || (!service.host.is_wildcard()).then(|| service.host.to_string());
+    Some(match probe {
         HealthProbe::Http { path, host } => api::HealthChecker::HttpHealthCheck(api::HttpHealthCheck {
             path: path.to_string(),
-            host: if host.is_empty() { service.host.to_string() } else { host.to_string() },
-            codec_client_type: if is_http2 { CodecClientType::Http2 } else { CodecClientType::Http1 } as i32,
+            host: if host.is_empty() { own()? } else { host.to_string() },
+            codec_client_type: codec as i32,
             ..api::HttpHealthCheck::default()
         }),
+        HealthProbe::Grpc { .. } if codec != CodecClientType::Http2 => return None,
         HealthProbe::Grpc { service: name } => api::HealthChecker::GrpcHealthCheck(api::GrpcHealthCheck {
             service_name: name.to_string(),
-            authority: service.host.to_string(),
+            authority: own()?,
             ..api::GrpcHealthCheck::default()
         }),
         HealthProbe::Tcp => api::HealthChecker::TcpHealthCheck(api::TcpHealthCheck::default()),
-    }
+    })
 }

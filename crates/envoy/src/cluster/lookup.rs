@@ -61,8 +61,7 @@ impl Maker<'_> {
             port: self.port.number,
             takes_mtls: self.host.endpoints.takes_mtls,
             subset,
-            // A name is looked up where it is called from, whatever network it is part of.
-            gateways: None,
+            gateways: self.host.endpoints.gateways,
             traits: &self.traits.endpoint,
             settings: self.settings,
             reached: self.reached,

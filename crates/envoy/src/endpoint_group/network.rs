@@ -10,7 +10,7 @@ use pilot_envoy_api::envoy::config::endpoint::v3 as api;
 use pilot_mesh::{NetworkGateway, NetworkGateways};
 use pilot_model::{Address, Endpoint, Health, IpMode, Locality, TlsSupport};
 
-use super::Group;
+use super::{Group, SOCKET_MATCH};
 use crate::convert::endpoint_address;
 use crate::metadata::{fields_of, metadata, text};
 use crate::settings::Settings;
@@ -91,7 +91,7 @@ impl Client<'_> {
 }
 
 fn is_mutual(told: &api::LbEndpoint) -> bool {
-    let matched = told.metadata.as_ref().and_then(|m| m.filter_metadata.get("envoy.transport_socket_match"));
+    let matched = told.metadata.as_ref().and_then(|m| m.filter_metadata.get(SOCKET_MATCH));
     matched.is_some_and(|fields| *fields == fields_of([("tlsMode", text("istio"))]))
 }
 
@@ -100,8 +100,7 @@ fn endpoint(gateway: &NetworkGateway, weight: u32, settings: Settings<'_>) -> ap
     let features = &settings.options.features;
     let told = features.telemetry_label && features.endpoint_telemetry_label;
     let workload = fields_of([("workload", text(&format!(";;;;{}", gateway.cluster)))]);
-    let mut about: core::Metadata =
-        metadata([("envoy.transport_socket_match", fields_of([("tlsMode", text("istio"))]))]);
+    let mut about: core::Metadata = metadata([(SOCKET_MATCH, fields_of([("tlsMode", text("istio"))]))]);
     if told {
         about.filter_metadata.extend(metadata([("istio", workload)]).filter_metadata);
     }

@@ -62,10 +62,7 @@ pub fn auto_chains(plan: &HostPlan, traits: &AutoPassthrough, settings: Settings
                 port_name: &port.name,
                 target_port: Some(0),
             };
-            let proxy = match stats.by(&settings.mesh.outbound_cluster_stat_name) {
-                Some(stat_prefix) => TcpProxy { stat_prefix, ..TcpProxy::to(&cluster) },
-                None => TcpProxy::to(&cluster),
-            };
+            let proxy = TcpProxy::to(&cluster).named(stats, settings);
             let proxy = tuned(proxy, plan.traffic.as_ref(), subset, traits.idle_timeout);
             let proxy = TcpProxy { tunnel: None, ..proxy };
             let serve = L4Serve { proxy, protocol: port.protocol, cluster, dynamic: None };

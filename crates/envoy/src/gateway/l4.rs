@@ -1,10 +1,8 @@
 //! Where connections go that a rule of a VirtualService speaks of.
 
-use std::sync::Arc;
-
 use pilot_base::{Host, Name};
 use pilot_mesh::{ClusterName, HostPlan};
-use pilot_model::{ConfigId, Destination, L4Destination, Protocol, Service, Span};
+use pilot_model::{ConfigId, Destination, L4Destination, Protocol, Span};
 
 use crate::listener::{L4Serve, tuned};
 use crate::network_filter::{TcpProxy, Upstream};
@@ -34,8 +32,17 @@ impl L4Route<'_> {
         let (proxy, cluster, subset) = match self.route {
             [only] => {
                 let cluster = cluster(&only.destination);
-                let service = plan(&only.destination.host).and_then(HostPlan::service);
-                (self.named(TcpProxy::to(&cluster), service, only), cluster, only.destination.subset.as_str())
+                let subset = only.destination.subset.as_str();
+                let stats = StatName {
+                    service: plan(&only.destination.host)
+                        .and_then(HostPlan::service)
+                        .map(|service| &**service),
+                    subset,
+                    port: self.port,
+                    port_name: self.port_name,
+                    target_port: Some(0),
+                };
+                (TcpProxy::to(&cluster).named(stats, self.settings), cluster, subset)
             }
             several => {
                 let shares = several.iter().filter(|share| share.weight > 0);
@@ -50,24 +57,6 @@ impl L4Route<'_> {
         let traffic = plan(&first.destination.host).and_then(|plan| plan.traffic.as_ref());
         let proxy = tuned(proxy, traffic, subset, self.idle_timeout);
         Some(L4Serve { proxy, protocol: self.protocol, cluster, dynamic: None })
-    }
-}
-
-impl L4Route<'_> {
-    /// By the pattern of the mesh, if it has one and the service is known.
-    fn named(&self, proxy: TcpProxy, service: Option<&Arc<Service>>, to: &L4Destination) -> TcpProxy {
-        let Some(service) = service else { return proxy };
-        let stats = StatName {
-            service: Some(service),
-            subset: &to.destination.subset,
-            port: self.port,
-            port_name: self.port_name,
-            target_port: Some(0),
-        };
-        match stats.by(&self.settings.mesh.outbound_cluster_stat_name) {
-            Some(stat_prefix) => TcpProxy { stat_prefix, ..proxy },
-            None => proxy,
-        }
     }
 }
 

@@ -21,12 +21,13 @@ pub(super) fn filters(policies: &[&Config<AuthorizationPolicy>]) -> Vec<HttpFilt
         (AuthzAction::Allow, Action::Allow, HTTP_RBAC.to_owned()),
     ];
     let filter = |(wanted, action, name): (AuthzAction, Action, String)| {
-        let those = policies.iter().copied().filter(|policy| policy.spec.action == wanted);
-        let rules = rules(those, action);
+        let those = || policies.iter().copied().filter(|policy| policy.spec.action == wanted);
+        let rules = rules(those(), action);
         let rbac = api::Rbac { action: action as i32, policies: rules, ..api::Rbac::default() };
-        let has_rules = !rbac.policies.is_empty();
+        // Who allows nothing lets nobody in.
+        let counts = !rbac.policies.is_empty() || action == Action::Allow && those().next().is_some();
         let config = HttpRbac { rules: Some(rbac), ..HttpRbac::default() };
-        has_rules.then(|| http_filter(&name, to_any(&config)))
+        counts.then(|| http_filter(&name, to_any(&config)))
     };
     kinds.into_iter().filter_map(filter).collect()
 }
@@ -73,6 +74,7 @@ mod tests {
         let names: Vec<String> =
             filters(&all.iter().collect::<Vec<_>>()).into_iter().map(|filter| filter.name).collect();
         assert_eq!(names, ["envoy.filters.http.rbac.DENY", "envoy.filters.http.rbac"]);
-        assert!(filters(&[&policy("nothing", AuthzAction::Allow, 0)]).is_empty());
+        assert_eq!(filters(&[&policy("nobody", AuthzAction::Allow, 0)]).len(), 1, "who allows nothing denies");
+        assert!(filters(&[&policy("nobody", AuthzAction::Deny, 0)]).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pilot_base::Name;
+use pilot_base::{Cidr, Name};
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::listener::v3 as api;
 use pilot_model::{Kind, Protocol};
@@ -12,7 +12,7 @@ use super::merge::{Chain, OutboundListener, Serve};
 use super::part::{Binding, Place};
 use super::protocol::protocol_filters;
 use super::{RAW_BUFFER, additional, catch_all_filters, direction, encode, exact_balance, plain_http};
-use crate::convert::{duration, localhosts, parse_cidr, seconds, socket_address, stat_prefix};
+use crate::convert::{cidr_range, duration, localhosts, seconds, socket_address, stat_prefix};
 use crate::dynamic_forward_proxy::{any_names, for_connections, names_of};
 use crate::http_connection_manager::{Manager, Routes};
 use crate::http_filter::Direction;
@@ -187,7 +187,6 @@ fn chain_match(chain: &Chain, settings: Settings<'_>) -> Option<api::FilterChain
 
 /// All addresses need no range.
 fn prefix_range(cidr: &str) -> Option<core::CidrRange> {
-    let (address, bits) = parse_cidr(cidr)?;
-    let some = address != IpAddr::from([0, 0, 0, 0]);
-    some.then(|| core::CidrRange { address_prefix: address.to_string(), prefix_len: Some(u32::from(bits)) })
+    let range = Cidr::parse_or_address(cidr)?;
+    (range.base() != IpAddr::from([0, 0, 0, 0])).then(|| cidr_range(range))
 }

@@ -134,7 +134,7 @@ impl<S: Surroundings> Maker<'_, S> {
         // A port without its name: that is how these have always been called.
         let stats =
             StatName { service: Some(self.service), port, target_port: Some(0), ..StatName::default() };
-        let proxy = self.named(TcpProxy::to(&cluster), stats);
+        let proxy = TcpProxy::to(&cluster).named(stats, self.settings);
         let dynamic = dynamic_host(self.service);
         self.serve(self.tuned(proxy, self.plan.traffic.as_ref(), ""), cluster, dynamic)
     }
@@ -153,8 +153,7 @@ impl<S: Surroundings> Maker<'_, S> {
                 port_name: &self.port.name,
                 target_port: Some(0),
             };
-            let proxy = TcpProxy::to(&cluster);
-            let proxy = if stats.service.is_some() { self.named(proxy, stats) } else { proxy };
+            let proxy = TcpProxy::to(&cluster).named(stats, self.settings);
             return self.serve(self.tuned(proxy, traffic, subset), cluster, None);
         }
         let shares = routes.iter().filter(|share| share.weight > 0);
@@ -168,14 +167,6 @@ impl<S: Surroundings> Maker<'_, S> {
 
     fn serve(&self, proxy: TcpProxy, cluster: Name, dynamic: Option<&Host>) -> Serve {
         Serve::L4(L4Serve { proxy, protocol: self.port.protocol, cluster, dynamic: dynamic.cloned() })
-    }
-
-    /// By the pattern of the mesh, if it has one.
-    fn named(&self, proxy: TcpProxy, stats: StatName<'_>) -> TcpProxy {
-        match stats.by(&self.settings.mesh.outbound_cluster_stat_name) {
-            Some(stat_prefix) => TcpProxy { stat_prefix, ..proxy },
-            None => proxy,
-        }
     }
 
     fn cluster(&self, to: &Destination) -> Name {

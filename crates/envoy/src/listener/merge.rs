@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use pilot_base::{Host, Name};
+use pilot_base::{Cidr, Host, Name};
 use pilot_model::{ConfigId, Protocol};
 
 use super::part::{Binding, HttpPart, L4Part, PartKey, Place};
-use crate::convert::{parse_cidr, wildcards};
+use crate::convert::wildcards;
 use crate::network_filter::TcpProxy;
 use crate::settings::ListenerTraits;
 
@@ -85,24 +85,10 @@ impl Chain {
         self.server_names.iter().filter(|name| *name != "*").collect()
     }
 
-    fn ranges(&self) -> BTreeSet<(IpAddr, u8)> {
-        let parsed = self.cidrs.iter().filter_map(|cidr| parse_cidr(cidr));
-        parsed.filter(|(address, _)| *address != IpAddr::from([0, 0, 0, 0])).map(masked).collect()
+    fn ranges(&self) -> BTreeSet<Cidr> {
+        let parsed = self.cidrs.iter().filter_map(|cidr| Cidr::parse_or_address(cidr));
+        parsed.filter(|range| range.base() != IpAddr::from([0, 0, 0, 0])).map(Cidr::masked).collect()
     }
-}
-
-fn masked((address, bits): (IpAddr, u8)) -> (IpAddr, u8) {
-    let masked = match address {
-        IpAddr::V4(v4) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            IpAddr::from((u32::from(v4) & mask).to_be_bytes())
-        }
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-            IpAddr::from((u128::from(v6) & mask).to_be_bytes())
-        }
-    };
-    (masked, bits)
 }
 
 /// What a listener serves so far.

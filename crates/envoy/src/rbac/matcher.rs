@@ -1,9 +1,11 @@
 //! Values with wildcards, as Envoy's matchers.
 
-use pilot_base::Name;
+use pilot_base::{Cidr, Name};
 use pilot_envoy_api::envoy::config::core::v3::CidrRange;
 use pilot_envoy_api::envoy::config::route::v3 as route;
 use pilot_envoy_api::envoy::r#type::matcher::v3 as api;
+
+use crate::convert::cidr_range;
 
 const JWT_FILTER: &str = "envoy.filters.http.jwt_authn";
 /// Under which the claims of a token are left.
@@ -99,15 +101,7 @@ pub(super) fn header(name: &str, value: &str, case: Case) -> route::HeaderMatche
 
 /// An address or a range; all of them were checked when they were read.
 pub(super) fn cidr(value: &str) -> Option<CidrRange> {
-    let (address, length) = match value.split_once('/') {
-        Some((address, length)) => (address.parse().ok()?, length.parse().ok()?),
-        None => {
-            let address: std::net::IpAddr = value.parse().ok()?;
-            (address, if address.is_ipv4() { 32 } else { 128 })
-        }
-    };
-    let address: std::net::IpAddr = address;
-    Some(CidrRange { address_prefix: address.to_string(), prefix_len: Some(length) })
+    Cidr::parse_or_address(value).map(cidr_range)
 }
 
 fn value(pattern: api::value_matcher::MatchPattern) -> api::ValueMatcher {

@@ -12,8 +12,7 @@ use pilot_envoy::{
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{
-    ClusterName, ExtensionUse, GatewaySet, Layer, NetworkGateways, PeerModes, Place, TracingPlan,
-    compared_labels,
+    ClusterName, ExtensionUse, GatewaySet, Layer, PeerModes, Place, TracingPlan, compared_labels,
 };
 use pilot_model::{
     Caller, Config, ConfigId, ConnectionSettings, DefaultEndpoint, Destination, GatewayTopology,
@@ -153,8 +152,11 @@ impl Audiences {
                 patches: envoy_filters.of(proxy, settings, reader),
                 sides: telemetries.sides(proxy, settings, reader),
             };
-            let networks = registry.network_gateways(reader);
-            Some(Arc::new(audience(proxy, around, settings).at_edge(gateways, networks, proxy)))
+            let mut audience = audience(proxy, around, settings).at_edge(gateways);
+            // Where it is counts for endpoints only: clusters whose names are looked up know no networks.
+            audience.endpoint.network =
+                registry.has_network_gateways(reader).then(|| (proxy.network.clone(), proxy.ip_mode()));
+            Some(Arc::new(audience))
         });
         // A table of the proxies that ask for something, for each thing that can be asked for.
         macro_rules! askers {
@@ -371,7 +373,11 @@ fn cluster_traits(proxy: &Proxy, headers: &ProxyHeaders) -> ClusterTraits {
 }
 
 fn name_traits(proxy: &Proxy, settings: Settings<'_>) -> NameTraits {
-    NameTraits { caller: caller(proxy, settings), network: proxy.network.clone() }
+    NameTraits {
+        caller: caller(proxy, settings),
+        network: proxy.network.clone(),
+        all_clusters: settings.options.features.multicluster_headless,
+    }
 }
 
 fn caller(proxy: &Proxy, settings: Settings<'_>) -> Caller {
@@ -504,14 +510,8 @@ fn tracing(proxy: &Proxy, config: &ProxyConfig, plan: TracingPlan) -> TracingTra
 }
 
 impl Audience {
-    fn at_edge(
-        mut self,
-        gateways: Option<Arc<GatewaySet>>,
-        networks: Option<&NetworkGateways>,
-        proxy: &Proxy,
-    ) -> Self {
+    fn at_edge(mut self, gateways: Option<Arc<GatewaySet>>) -> Self {
         self.endpoint.passes_tls = gateways.as_ref().is_some_and(|set| !set.auto_hosts.is_empty());
-        self.endpoint.network = networks.map(|_| (proxy.network.clone(), proxy.ip_mode()));
         self.cluster.endpoint = self.endpoint.clone();
         self.gateways = gateways;
         self

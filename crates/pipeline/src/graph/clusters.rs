@@ -99,9 +99,9 @@ fn compute(
         if needs_endpoints(plan) { plans.registry.endpoints(reader, &key) } else { Vec::new() };
     let accounts = accounts(plans, plan, reader);
     let peers = plans.policies.peer_index(reader);
-    let gateways = plans.registry.network_gateways(reader);
     let takes_mtls = |endpoint: &Endpoint| peers.takes_mtls(endpoint);
-    let endpoints = HostEndpoints { all: &all, place, takes_mtls: &takes_mtls, gateways };
+    // A name is looked up where it is called from, whatever network it is part of.
+    let endpoints = HostEndpoints { all: &all, place, takes_mtls: &takes_mtls, gateways: None };
     let mtls = plans.policies.peers(reader, &service.namespace).mode;
     let host = HostClusters { plan, accounts: &accounts, endpoints, mtls };
     Some(outbound_clusters(host, traits, settings).into_vec())

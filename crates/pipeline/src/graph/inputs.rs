@@ -11,7 +11,7 @@ use pilot_model::{
     WorkloadProxyConfig,
 };
 
-/// The tables that sources and streams write. Nothing else can change what proxies are sent.
+/// The tables that sources, streams and who fetches keys write. Nothing else can change what proxies are sent.
 #[derive(Clone, Copy)]
 pub struct Inputs {
     pub options: Input<(), MeshOptions>,

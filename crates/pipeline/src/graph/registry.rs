@@ -41,6 +41,7 @@ pub(super) struct Registry {
     services: Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
     /// How other networks are reached.
     network_gateways: Table<(), NetworkGateways>,
+    any_network_gateway: Table<(), ()>,
     /// Other names of a host, by their namespaces.
     aliases: Table<Host, SharedMap<(Name, Host), ()>>,
     endpoints: Table<HostKey, SharedMap<(Created, Origin), Arc<[Endpoint]>>>,
@@ -123,10 +124,12 @@ impl Registry {
             });
         });
         let network_gateways = network_gateways(graph, inputs, discovered);
+        let any_network_gateway = graph.map("any network gateway", &network_gateways, |&(), _| Some(()));
         let compared = compared_labels(graph, &services);
         let aliases = aliases(graph, services);
         Self {
             network_gateways,
+            any_network_gateway,
             aliases,
             services,
             endpoints,
@@ -147,6 +150,11 @@ impl Registry {
     /// How other networks are reached; nothing, if all are reached directly.
     pub(super) fn network_gateways<'a>(&self, reader: &Reader<'a>) -> Option<&'a NetworkGateways> {
         reader.get(&self.network_gateways, &())
+    }
+
+    /// Is there a network that is reached over a gateway? Most who ask do not mind which.
+    pub(super) fn has_network_gateways(&self, reader: &Reader<'_>) -> bool {
+        reader.get(&self.any_network_gateway, &()).is_some()
     }
 
     /// All services with a host, the oldest first.

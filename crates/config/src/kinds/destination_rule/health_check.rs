@@ -93,14 +93,24 @@ fn read(text: &str) -> Result<HealthCheck, Mistake> {
 
 fn probe(http: Option<Http>, grpc: Option<Grpc>, tcp: Option<Tcp>) -> Result<HealthProbe, Mistake> {
     match (http, grpc, tcp) {
-        (Some(Http { path, host }), None, None) if path.starts_with('/') => {
+        (Some(Http { path, .. }), None, None) if !path.starts_with('/') => {
+            Err(mistake("http.path", "must begin with /"))
+        }
+        (Some(Http { path, host }), None, None) => {
+            sendable("http.path", &path)?;
+            sendable("http.host", &host)?;
             Ok(HealthProbe::Http { path: path.into(), host: host.into() })
         }
-        (Some(_), None, None) => Err(mistake("http.path", "must begin with /")),
         (None, Some(Grpc { service }), None) => Ok(HealthProbe::Grpc { service: Name::from(service) }),
         (None, None, Some(Tcp {})) => Ok(HealthProbe::Tcp),
         _ => Err(mistake("", "must say one of http, grpc and tcp")),
     }
+}
+
+/// What Envoy puts into a request of its own must be fit for one.
+fn sendable(field: &str, text: &str) -> Result<(), Mistake> {
+    let bad = text.chars().find(|c| c.is_control() || c.is_whitespace());
+    bad.map_or(Ok(()), |c| Err(mistake(field, format!("must not contain {c:?}"))))
 }
 
 fn span(field: &str, text: Option<String>, default: Span) -> Result<Span, Mistake> {
@@ -139,6 +149,8 @@ mod tests {
     fn every_mistake_names_its_field() {
         let field = |text: &str| read(text).unwrap_err().0;
         assert_eq!(field("http: {path: healthz}"), "http.path");
+        assert_eq!(field("http: {path: \"/a\\nb\"}"), "http.path");
+        assert_eq!(field("http: {path: /, host: \"a b\"}"), "http.host");
         assert_eq!(field("{http: {path: /}, tcp: {}}"), "");
         assert_eq!(field("{tcp: {}, interval: soon}"), "interval");
         assert_eq!(field("{tcp: {}, interval: 1s, timeout: 2s}"), "timeout");
