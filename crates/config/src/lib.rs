@@ -17,7 +17,7 @@ mod object;
 mod value;
 mod yaml;
 
-pub use check::jwks::usable_keys;
+pub use check::jwks::{same_keys, usable_keys};
 pub use mesh::{read_mesh_config, read_proxy_config};
 pub use networks::read_mesh_networks;
 use object::yaml_issue;
