@@ -3,21 +3,22 @@
 //! Nobody waits for them but the start of the server: until they have come, proxies have keys that no token fits.
 
 mod fetch;
+mod questions;
 mod schedule;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::{Cidr, Clock, Name};
+use pilot_base::{Cidr, Clock};
 use pilot_model::KeySource;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::engine::EngineHandle;
 use crate::metrics::Metrics;
 
-use fetch::{Client, FetchError};
+use fetch::Client;
+use questions::{Answer, Questions};
 use schedule::Schedule;
 
 /// How keys are fetched.
@@ -46,8 +47,6 @@ pub struct KeyFetcher {
     /// What has been answered at least once, one way or the other.
     tried: watch::Sender<BTreeSet<KeySource>>,
 }
-
-type Answer = (KeySource, Result<Name, FetchError>);
 
 impl KeyFetcher {
     pub fn new(
@@ -84,7 +83,7 @@ impl KeyFetcher {
     /// Runs until the engine is gone.
     pub async fn run(mut self) {
         let mut wanted = self.engine.wanted_keys();
-        let mut fetches: JoinSet<Answer> = JoinSet::new();
+        let mut questions = Questions::default();
         loop {
             let now = self.clock.now();
             let gone = self.schedule.want(&wanted.borrow_and_update(), now);
@@ -94,21 +93,18 @@ impl KeyFetcher {
             }
             for (source, wait) in self.schedule.due(now) {
                 let client = self.client.clone();
-                fetches.spawn_blocking(move || {
-                    let keys = client.keys(&source, wait);
-                    (source, keys)
-                });
+                questions.ask(source, move |source| client.keys(source, wait));
             }
             let pause = self.schedule.next().map(|at| Duration::from_millis(at.saturating_sub(now)));
             tokio::select! {
                 changed = wanted.changed() => if changed.is_err() { return },
-                Some(Ok((source, answer))) = fetches.join_next() => self.take(source, answer),
+                Some((source, answer)) = questions.answer() => self.take(source, answer),
                 () = sleep(pause) => {}
             }
         }
     }
 
-    fn take(&mut self, source: KeySource, answer: Result<Name, FetchError>) {
+    fn take(&mut self, source: KeySource, answer: Answer) {
         self.metrics.note_key_fetch(&answer);
         let answer = answer.map_err(|error| error.to_string());
         if let Some(set) = self.schedule.answered(&source, answer, self.clock.now()) {

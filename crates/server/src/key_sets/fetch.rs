@@ -28,6 +28,9 @@ pub(super) enum FetchError {
     Unusable(String),
     #[error("{0} does not tell a jwks_uri")]
     NoUri(String),
+    /// The log has the panic. It is not told here, as its text is another each time.
+    #[error("asking broke off, which is a mistake in Pilot; its log tells more")]
+    Broken,
 }
 
 #[derive(Clone)]

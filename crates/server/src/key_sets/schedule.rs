@@ -1,6 +1,6 @@
 //! When keys are asked for, and what proxies are told of them. Time comes in as data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pilot_base::{Millis, Name};
@@ -20,27 +20,24 @@ const AT_ONCE: usize = 8;
 pub(super) struct Schedule {
     refresh: Millis,
     entries: BTreeMap<KeySource, Entry>,
+    /// Who is being asked. Each holds a thread until it has answered, also when nobody wants to know any more.
+    asking: BTreeSet<KeySource>,
 }
 
 struct Entry {
     wait: Span,
-    phase: Phase,
+    /// When to ask, unless that has been done already.
+    due: Millis,
     failures: u32,
     /// The last good keys, and when they came.
     good: Option<(Name, Millis)>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Phase {
-    Asking,
-    Resting { until: Millis },
 }
 
 impl Schedule {
     pub(super) fn new(refresh: Duration) -> Self {
         // A pause of nothing would be a storm.
         let refresh = millis(refresh).max(FIRST_RETRY);
-        Self { refresh, entries: BTreeMap::new() }
+        Self { refresh, entries: BTreeMap::new(), asking: BTreeSet::new() }
     }
 
     /// Takes over what is wanted now, and tells what is not any more.
@@ -53,7 +50,7 @@ impl Schedule {
         for (source, wait) in wanted {
             let entry = self.entries.entry(source.clone()).or_insert(Entry {
                 wait: *wait,
-                phase: Phase::Resting { until: now },
+                due: now,
                 failures: 0,
                 good: None,
             });
@@ -64,13 +61,11 @@ impl Schedule {
 
     /// Those to ask for now. They count as being asked for until they are answered.
     pub(super) fn due(&mut self, now: Millis) -> Vec<(KeySource, Span)> {
-        let mut free = AT_ONCE.saturating_sub(self.asking());
         let mut due = Vec::new();
-        for (source, entry) in &mut self.entries {
-            if free > 0 && matches!(entry.phase, Phase::Resting { until } if until <= now) {
-                entry.phase = Phase::Asking;
+        for (source, entry) in self.entries.iter().filter(|(_, entry)| entry.due <= now) {
+            // A question that is on its way is answered for whoever wants to know then.
+            if self.asking.len() < AT_ONCE && self.asking.insert(source.clone()) {
                 due.push((source.clone(), entry.wait));
-                free -= 1;
             }
         }
         due
@@ -78,14 +73,11 @@ impl Schedule {
 
     /// When to look again. Nothing if an answer comes first anyway.
     pub(super) fn next(&self) -> Option<Millis> {
-        if self.asking() >= AT_ONCE {
+        if self.asking.len() >= AT_ONCE {
             return None;
         }
-        let resting = self.entries.values().filter_map(|entry| match entry.phase {
-            Phase::Resting { until } => Some(until),
-            Phase::Asking => None,
-        });
-        resting.min()
+        let resting = self.entries.iter().filter(|(source, _)| !self.asking.contains(*source));
+        resting.map(|(_, entry)| entry.due).min()
     }
 
     /// What proxies are told, unless nobody wants it any more.
@@ -95,6 +87,7 @@ impl Schedule {
         answer: Result<Name, String>,
         now: Millis,
     ) -> Option<KeySet> {
+        self.asking.remove(source);
         let entry = self.entries.get_mut(source)?;
         let (pause, failure) = match answer {
             Ok(keys) => {
@@ -114,12 +107,8 @@ impl Schedule {
                 (pause, Some(Name::from(reason)))
             }
         };
-        entry.phase = Phase::Resting { until: now.saturating_add(pause) };
+        entry.due = now.saturating_add(pause);
         Some(KeySet { keys: entry.good.as_ref().map(|(keys, _)| keys.clone()), failure })
-    }
-
-    fn asking(&self) -> usize {
-        self.entries.values().filter(|entry| entry.phase == Phase::Asking).count()
     }
 }
 
@@ -207,6 +196,31 @@ mod tests {
         assert_eq!(asked(&mut schedule, 0), 2);
         assert_eq!(schedule.want(&wanted(&["b"]), 0), [source("a")]);
         assert_eq!(schedule.answered(&source("a"), Ok(Name::new("k")), 0), None);
+    }
+
+    #[test]
+    fn whoever_is_asked_holds_a_thread_though_nobody_wants_to_know_any_more() {
+        let names = |group: &str| (0..AT_ONCE).map(|i| format!("{group}{i}")).collect::<Vec<_>>();
+        let want = |schedule: &mut Schedule, names: &[String]| {
+            schedule.want(&wanted(&names.iter().map(String::as_str).collect::<Vec<_>>()), 0);
+        };
+        let (first, second) = (names("a"), names("b"));
+        let mut schedule = schedule();
+        want(&mut schedule, &first);
+        assert_eq!(asked(&mut schedule, 0), AT_ONCE);
+        want(&mut schedule, &second);
+        assert_eq!(asked(&mut schedule, 0), 0, "no thread is free");
+        assert_eq!(schedule.next(), None);
+        assert_eq!(schedule.answered(&source("a0"), Ok(Name::new("k")), 0), None);
+        assert_eq!(asked(&mut schedule, 0), 1);
+        want(&mut schedule, &first);
+        for name in &first[1..] {
+            assert!(
+                schedule.answered(&source(name), Ok(Name::new("k")), 0).is_some(),
+                "wanted again meanwhile"
+            );
+        }
+        assert_eq!(asked(&mut schedule, 0), 1, "only the one whose answer came too early");
     }
 
     #[test]
