@@ -14,8 +14,6 @@ use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 use super::KeyOptions;
 
-/// Where an issuer tells about itself, behind its own address.
-const DISCOVERY: &str = "/.well-known/openid-configuration";
 /// Key sets of large issuers have some tens of thousands of bytes; each proxy is sent all of them.
 const MOST_BYTES: u64 = 1024 * 1024;
 
@@ -62,10 +60,9 @@ impl Client {
     }
 
     fn discover(&self, issuer: &str, wait: Duration) -> Result<String, FetchError> {
-        let uri = format!("{}{DISCOVERY}", issuer.strip_suffix('/').unwrap_or(issuer));
-        let text = self.get(&uri, wait)?;
-        let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        told["jwks_uri"].as_str().map(str::to_owned).ok_or(FetchError::NoUri(uri))
+        let uri = pilot_config::discovery_uri(issuer);
+        let page = self.get(&uri, wait)?;
+        pilot_config::told_jwks_uri(&page).ok_or(FetchError::NoUri(uri))
     }
 
     fn get(&self, uri: &str, wait: Duration) -> Result<String, FetchError> {
