@@ -55,7 +55,7 @@ impl KeyFetcher {
         metrics: Arc<Metrics>,
         options: &KeyOptions,
     ) -> Self {
-        let client = Client::new(options, EXTRA_ROOTS.as_ref());
+        let client = Client::new(options, EXTRA_ROOTS.as_ref(), Arc::clone(&clock));
         Self {
             engine,
             client,
@@ -91,9 +91,9 @@ impl KeyFetcher {
                 self.tried.send_if_modified(|tried| tried.remove(&source));
                 self.engine.key_set(source, None);
             }
-            for (source, wait) in self.schedule.due(now) {
+            for (source, patience) in self.schedule.due(now) {
                 let client = self.client.clone();
-                questions.ask(source, move |source| client.keys(source, wait));
+                questions.ask(source, move |source| client.keys(source, patience));
             }
             let pause = self.schedule.next().map(|at| Duration::from_millis(at.saturating_sub(now)));
             tokio::select! {
