@@ -14,14 +14,16 @@ mod kube;
 mod mesh;
 mod networks;
 mod object;
+mod openid;
 mod value;
 mod yaml;
 
-pub use check::jwks::usable_keys;
+pub use check::jwks::{same_keys, usable_keys};
 pub use mesh::{read_mesh_config, read_proxy_config};
 pub use networks::read_mesh_networks;
 use object::yaml_issue;
 pub use object::{Reading, read};
+pub use openid::{discovery_uri, told_jwks_uri};
 pub use value::read_value;
 
 use pilot_base::Name;

@@ -3,21 +3,22 @@
 //! Nobody waits for them but the start of the server: until they have come, proxies have keys that no token fits.
 
 mod fetch;
+mod questions;
 mod schedule;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::{Cidr, Clock, Name};
+use pilot_base::{Cidr, Clock};
 use pilot_model::KeySource;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use crate::engine::EngineHandle;
+use crate::engine::{EngineHandle, WantedKeys};
 use crate::metrics::Metrics;
 
-use fetch::{Client, FetchError};
+use fetch::Client;
+use questions::{Answer, Questions};
 use schedule::Schedule;
 
 /// How keys are fetched.
@@ -47,8 +48,6 @@ pub struct KeyFetcher {
     tried: watch::Sender<BTreeSet<KeySource>>,
 }
 
-type Answer = (KeySource, Result<Name, FetchError>);
-
 impl KeyFetcher {
     pub fn new(
         engine: EngineHandle,
@@ -56,7 +55,7 @@ impl KeyFetcher {
         metrics: Arc<Metrics>,
         options: &KeyOptions,
     ) -> Self {
-        let client = Client::new(options, EXTRA_ROOTS.as_ref());
+        let client = Client::new(options, EXTRA_ROOTS.as_ref(), Arc::clone(&clock));
         Self {
             engine,
             client,
@@ -70,9 +69,8 @@ impl KeyFetcher {
     /// Waits until everything that is asked for now has been tried once: a server that says less than the one
     /// before it would make proxies refuse good tokens.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (wanted, mut tried) = (self.engine.wanted_keys(), self.tried.subscribe());
-        async move {
-            let tried = tried.wait_for(|tried| wanted.borrow().keys().all(|source| tried.contains(source)));
+        let tried = all_tried(self.engine.wanted_keys(), self.tried.subscribe());
+        async {
             if tokio::time::timeout(START_PATIENCE, tried).await.is_err() {
                 tracing::warn!(
                     "some keys of token issuers have not come within {START_PATIENCE:?}; serving without"
@@ -84,7 +82,7 @@ impl KeyFetcher {
     /// Runs until the engine is gone.
     pub async fn run(mut self) {
         let mut wanted = self.engine.wanted_keys();
-        let mut fetches: JoinSet<Answer> = JoinSet::new();
+        let mut questions = Questions::default();
         loop {
             let now = self.clock.now();
             let gone = self.schedule.want(&wanted.borrow_and_update(), now);
@@ -92,23 +90,20 @@ impl KeyFetcher {
                 self.tried.send_if_modified(|tried| tried.remove(&source));
                 self.engine.key_set(source, None);
             }
-            for (source, wait) in self.schedule.due(now) {
+            for (source, patience) in self.schedule.due(now) {
                 let client = self.client.clone();
-                fetches.spawn_blocking(move || {
-                    let keys = client.keys(&source, wait);
-                    (source, keys)
-                });
+                questions.ask(source, move |source| client.keys(source, patience));
             }
             let pause = self.schedule.next().map(|at| Duration::from_millis(at.saturating_sub(now)));
             tokio::select! {
                 changed = wanted.changed() => if changed.is_err() { return },
-                Some(Ok((source, answer))) = fetches.join_next() => self.take(source, answer),
+                Some((source, answer)) = questions.answer() => self.take(source, answer),
                 () = sleep(pause) => {}
             }
         }
     }
 
-    fn take(&mut self, source: KeySource, answer: Result<Name, FetchError>) {
+    fn take(&mut self, source: KeySource, answer: Answer) {
         self.metrics.note_key_fetch(&answer);
         let answer = answer.map_err(|error| error.to_string());
         if let Some(set) = self.schedule.answered(&source, answer, self.clock.now()) {
@@ -118,9 +113,59 @@ impl KeyFetcher {
     }
 }
 
+/// Waits until what is wanted has been tried, or does not matter any more because one of both sides has ended.
+async fn all_tried(mut wanted: watch::Receiver<WantedKeys>, mut tried: watch::Receiver<BTreeSet<KeySource>>) {
+    loop {
+        let is_tried = {
+            let (wanted, tried) = (wanted.borrow_and_update(), tried.borrow_and_update());
+            wanted.keys().all(|source| tried.contains(source))
+        };
+        if is_tried {
+            return;
+        }
+        // Both can bring it about: an answer, and a policy that goes away.
+        let changed = tokio::select! {
+            changed = wanted.changed() => changed,
+            changed = tried.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}
+
 async fn sleep(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BTreeSet, Duration, KeySource, WantedKeys, all_tried, watch};
+    use pilot_base::Name;
+
+    fn source(name: &str) -> KeySource {
+        KeySource::Uri(Name::new(name))
+    }
+
+    fn wanted(names: &[&str]) -> WantedKeys {
+        names.iter().map(|name| (source(name), Duration::from_secs(5))).collect()
+    }
+
+    #[tokio::test]
+    async fn a_start_waits_for_what_is_wanted_and_not_for_what_was() {
+        let (want, tried) = (watch::Sender::new(wanted(&["a", "b"])), watch::Sender::new(BTreeSet::new()));
+        let mut waiting = Box::pin(all_tried(want.subscribe(), tried.subscribe()));
+        let mut is_over = async || {
+            let a_moment = Duration::from_millis(100);
+            tokio::time::timeout(a_moment, &mut waiting).await.is_ok()
+        };
+        assert!(!is_over().await);
+        tried.send_modify(|tried| tried.extend([source("a")]));
+        assert!(!is_over().await, "b is still asked for");
+        want.send_replace(wanted(&["a"]));
+        assert!(is_over().await, "nobody waits for b any more");
     }
 }

@@ -25,6 +25,13 @@ impl PilotServer {
 
     /// The same with variables in its environment.
     pub async fn start_in(scratch: &Path, more: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let mut server = Self::launch_in(scratch, more, env)?;
+        server.process.until_ok(server.http, "/ready").await?;
+        Ok(server)
+    }
+
+    /// The same without waiting for anything.
+    pub fn launch_in(scratch: &Path, more: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let config = scratch.join("config");
         std::fs::create_dir_all(&config)?;
         let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
@@ -38,8 +45,7 @@ impl PilotServer {
             .arg(format!("--monitoringAddr={monitoring}"))
             .args(more)
             .envs(env.iter().copied());
-        let mut process = Process::start(&format!("pilot-{}", grpc.port()), scratch, &mut command)?;
-        process.until_ok(http, "/ready").await?;
+        let process = Process::start(&format!("pilot-{}", grpc.port()), scratch, &mut command)?;
         Ok(Self { process, grpc, http, monitoring, config })
     }
 }

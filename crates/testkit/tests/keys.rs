@@ -131,3 +131,19 @@ async fn servers_of_keys_are_believed_by_their_certificate() {
     assert!(listeners(&server).await.contains(NOBODYS));
     assert!(issues(&server).await.contains("BLOCKED_CIDRS_IN_JWKS_URIS"));
 }
+
+#[tokio::test]
+async fn a_start_that_waits_for_keys_ends_when_it_is_told_to() {
+    let scratch = tempfile::tempdir().unwrap();
+    let issuer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    std::fs::create_dir_all(scratch.path().join("config")).unwrap();
+    let policy = policy(&format!("http://{}/keys", issuer.local_addr().unwrap()));
+    let patient = policy.replace("jwksUri", "timeout: 60s, jwksUri");
+    std::fs::write(scratch.path().join("config/policy.yaml"), patient).unwrap();
+    let mut server = PilotServer::launch_in(scratch.path(), &[], &[]).unwrap();
+    // Whoever asks is not answered.
+    let _asking = issuer.accept().await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(5), server.process.terminate()).await;
+    let status = ended.expect("it does not wait for the keys, which would be ten seconds").unwrap();
+    assert!(status.success(), "{}", server.process.output());
+}

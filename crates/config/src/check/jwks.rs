@@ -60,6 +60,21 @@ pub fn usable_keys(text: &str) -> Result<(), String> {
     Err(reason)
 }
 
+/// Do both texts have the same keys, in whatever order and with whatever space between them?
+pub fn same_keys(one: &str, other: &str) -> bool {
+    one == other || sorted(one).is_some_and(|set| Some(set) == sorted(other))
+}
+
+fn sorted(text: &str) -> Option<Value> {
+    let mut set: Value = serde_json::from_str(text).ok()?;
+    set.get_mut("keys")?.as_array_mut()?.sort_by_cached_key(|key| {
+        let name = key.get("kid").and_then(Value::as_str).map(str::to_owned);
+        // Names are not always there, and not always different.
+        (name, key.to_string())
+    });
+    Some(set)
+}
+
 fn usable_key(key: &Value) -> Result<(), &'static str> {
     let field = |name: &str| key.get(name).and_then(Value::as_str).unwrap_or_default();
     // Ends are filled up by some and not by others.
@@ -112,7 +127,7 @@ pub(crate) fn private_keys(set: &KeySet) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeySet, private_keys, usable_keys};
+    use super::{KeySet, private_keys, same_keys, usable_keys};
 
     #[test]
     fn one_key_that_can_be_used_is_enough() {
@@ -137,6 +152,25 @@ mod tests {
         assert!(!usable(r#"{"kty":"OKP","crv":"Ed25519","x":"AQ"}"#));
         assert!(usable_keys(&rsa(N, "AQAB")).is_err(), "a key alone is no set");
         assert!(usable_keys("nothing").is_err());
+    }
+
+    #[test]
+    fn sets_are_the_same_in_any_order_and_form() {
+        let one = r#"{"keys":[{"kid":"a","k":"AQ"},{"kid":"b","k":"Ag"},{"k":"Aw"},{"k":"BA"}],"for":"all"}"#;
+        let shuffled = r#"{ "for": "all",
+            "keys": [{"k": "BA"}, {"k": "Ag", "kid": "b"}, {"k": "Aw"}, {"kid": "a", "k": "AQ"}] }"#;
+        assert!(same_keys(one, shuffled));
+        assert!(!same_keys(one, &shuffled.replace("Ag", "Ah")), "another key of the same name");
+        assert!(!same_keys(one, &shuffled.replace("\"a\"", "\"c\"")), "the same key by another name");
+        assert!(!same_keys(one, &shuffled.replace(", {\"k\": \"Aw\"}", "")), "one less");
+        assert!(!same_keys(one, &shuffled.replace("all", "some")), "other words beside them");
+        let twice = [
+            r#"{"keys":[{"kid":"a","k":"AQ"},{"kid":"a","k":"Ag"}]}"#,
+            r#"{"keys":[{"kid":"a","k":"Ag"},{"kid":"a","k":"AQ"}]}"#,
+        ];
+        assert!(same_keys(twice[0], twice[1]), "a name that is given twice");
+        assert!(same_keys("nothing", "nothing"));
+        assert!(!same_keys("nothing", "nothing "), "what cannot be read is compared as it is");
     }
 
     #[test]

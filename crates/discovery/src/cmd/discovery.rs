@@ -55,10 +55,14 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
         handle.run(source, shard, &mut following);
     }
     following.spawn(fetcher.run());
-    if !sources_told(&handle, &mut ends).await {
-        return Ok(());
+    let known = async {
+        sources_told(&handle).await;
+        keys_tried.await;
+    };
+    tokio::select! {
+        () = known => {}
+        () = ends.signalled() => return Ok(()),
     }
-    keys_tried.await;
     if addresses.grpc.is_empty() {
         let stopped = ends.stopped();
         servers.spawn(async {
@@ -124,15 +128,12 @@ fn warn_about_tls(args: &DiscoveryArgs) {
     }
 }
 
-/// Waits until everything is known that proxies need. False if the program is to end instead.
-async fn sources_told(handle: &EngineHandle, ends: &mut Ends) -> bool {
-    tokio::select! {
-        () = handle.ready() => true,
-        () = tokio::time::sleep(SOURCES_DEADLINE) => {
-            tracing::error!("some source has not told what it has within {SOURCES_DEADLINE:?}; serving without it");
-            true
-        }
-        () = ends.signalled() => false,
+/// Waits until everything is known that proxies need.
+async fn sources_told(handle: &EngineHandle) {
+    if tokio::time::timeout(SOURCES_DEADLINE, handle.ready()).await.is_err() {
+        tracing::error!(
+            "some source has not told what it has within {SOURCES_DEADLINE:?}; serving without it"
+        );
     }
 }
 

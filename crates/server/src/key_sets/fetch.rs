@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::{Cidr, Name};
+use pilot_base::{Cidr, Clock, Name};
 use pilot_model::KeySource;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
@@ -13,9 +13,8 @@ use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 use super::KeyOptions;
+use super::schedule::Patience;
 
-/// Where an issuer tells about itself, behind its own address.
-const DISCOVERY: &str = "/.well-known/openid-configuration";
 /// Key sets of large issuers have some tens of thousands of bytes; each proxy is sent all of them.
 const MOST_BYTES: u64 = 1024 * 1024;
 
@@ -28,13 +27,19 @@ pub(super) enum FetchError {
     Unusable(String),
     #[error("{0} does not tell a jwks_uri")]
     NoUri(String),
+    /// The log has the panic. It is not told here, as its text is another each time.
+    #[error("asking broke off, which is a mistake in Pilot; its log tells more")]
+    Broken,
 }
 
 #[derive(Clone)]
-pub(super) struct Client(ureq::Agent);
+pub(super) struct Client {
+    agent: ureq::Agent,
+    clock: Arc<dyn Clock>,
+}
 
 impl Client {
-    pub(super) fn new(options: &KeyOptions, extra_roots: &Path) -> Self {
+    pub(super) fn new(options: &KeyOptions, extra_roots: &Path, clock: Arc<dyn Clock>) -> Self {
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::new_with_certs(&roots(extra_roots)))
             .disable_verification(options.trust_anybody)
@@ -43,30 +48,34 @@ impl Client {
         // Connections are not kept: the next question comes in minutes.
         let config = ureq::Agent::config_builder().tls_config(tls).max_idle_connections(0).build();
         let resolver = Guard { blocked: options.blocked.clone(), inner: DefaultResolver::default() };
-        Self(ureq::Agent::with_parts(config, DefaultConnector::default(), resolver))
+        Self { agent: ureq::Agent::with_parts(config, DefaultConnector::default(), resolver), clock }
     }
 
     /// The text of a key set, as it came.
-    pub(super) fn keys(&self, source: &KeySource, wait: Duration) -> Result<Name, FetchError> {
+    pub(super) fn keys(&self, source: &KeySource, patience: Patience) -> Result<Name, FetchError> {
+        let began = self.clock.now();
+        let wait = || {
+            let spent = Duration::from_millis(self.clock.now().saturating_sub(began));
+            patience.request.min(patience.question.saturating_sub(spent))
+        };
         let uri = match source {
             KeySource::Uri(uri) => uri.to_string(),
-            KeySource::Issuer(issuer) => self.discover(issuer, wait)?,
+            KeySource::Issuer(issuer) => self.discover(issuer, wait())?,
         };
-        let text = self.get(&uri, wait)?;
+        let text = self.get(&uri, wait())?;
         // Proxies would refuse the listener that it comes with.
         pilot_config::usable_keys(&text).map_err(FetchError::Unusable)?;
         Ok(text.into())
     }
 
     fn discover(&self, issuer: &str, wait: Duration) -> Result<String, FetchError> {
-        let uri = format!("{}{DISCOVERY}", issuer.strip_suffix('/').unwrap_or(issuer));
-        let text = self.get(&uri, wait)?;
-        let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        told["jwks_uri"].as_str().map(str::to_owned).ok_or(FetchError::NoUri(uri))
+        let uri = pilot_config::discovery_uri(issuer);
+        let page = self.get(&uri, wait)?;
+        pilot_config::told_jwks_uri(&page).ok_or(FetchError::NoUri(uri))
     }
 
     fn get(&self, uri: &str, wait: Duration) -> Result<String, FetchError> {
-        let request = self.0.get(uri).config().timeout_global(Some(wait)).build();
+        let request = self.agent.get(uri).config().timeout_global(Some(wait)).build();
         Ok(request.call()?.body_mut().with_config().limit(MOST_BYTES).read_to_string()?)
     }
 }
@@ -124,5 +133,43 @@ impl Resolver for Guard {
 impl Guard {
     fn is_blocked(&self, ip: IpAddr) -> bool {
         self.blocked.iter().any(|block| block.contains(ip.to_canonical()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Client, KeySource, Patience};
+    use crate::clock::SystemClock;
+    use crate::key_sets::KeyOptions;
+    use pilot_base::Clock;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn all_requests_of_a_question_share_its_time() {
+        let issuer = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = issuer.local_addr().unwrap();
+        // It tells where its keys are, late, and nothing else.
+        let page = format!(r#"{{"jwks_uri": "http://{at}/keys"}}"#);
+        let serving = std::thread::spawn(move || {
+            let (mut first, _) = issuer.accept().unwrap();
+            let _request = first.read(&mut [0; 1024]).unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+            write!(first, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{page}", page.len()).unwrap();
+            let (mut second, _) = issuer.accept().unwrap();
+            // Until the client has given up.
+            second.read_to_string(&mut String::new()).unwrap_or_default()
+        });
+        let options = KeyOptions { refresh: Duration::ZERO, trust_anybody: false, blocked: Vec::new() };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let client = Client::new(&options, "nowhere".as_ref(), Arc::clone(&clock));
+        let patience = Patience { request: Duration::from_secs(30), question: Duration::from_secs(1) };
+        let began = clock.now();
+        let answer = client.keys(&KeySource::Issuer(format!("http://{at}").into()), patience);
+        assert!(answer.unwrap_err().to_string().contains("timeout"));
+        assert!(clock.now() - began < 10_000);
+        serving.join().unwrap();
     }
 }

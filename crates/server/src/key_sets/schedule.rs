@@ -14,33 +14,61 @@ const FIRST_RETRY: Millis = 1_000;
 const LONGEST_RETRY: Millis = 60_000;
 /// Keys that could not be confirmed for a week are not believed any more.
 const BELIEVED: Millis = 7 * 24 * 3_600 * 1_000;
-/// So many issuers are asked at once: each takes a thread while it makes us wait.
-const AT_ONCE: usize = 8;
+/// So many are asked at once: each takes a thread, which costs little while it waits, of the 512 that tokio has for all
+/// that blocks.
+const AT_ONCE: usize = 32;
+/// Who failed is likely to make us wait again, so half of the threads are kept for the others.
+const FAILED_AT_ONCE: usize = AT_ONCE / 2;
+/// Nobody holds a thread for longer, whatever a policy allows: twice of what rules wait by default.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// Within this, all that is new is to be asked once. A start waits a little longer for the answers.
+const FIRST_ROUND: Millis = 8_000;
+/// Where many share the first round, each has at least this: an issuer that is well needs less.
+const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 
 pub(super) struct Schedule {
     refresh: Millis,
     entries: BTreeMap<KeySource, Entry>,
+    asking: Asking,
+}
+
+/// Who is being asked. Each holds a thread until it has answered, also when nobody wants to know any more.
+#[derive(Default)]
+struct Asking(BTreeMap<KeySource, Turn>);
+
+/// In which order they are asked where there are more than threads.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Turn {
+    /// Never asked: no token of theirs is good until they have answered.
+    New,
+    /// They have answered last time, and may have other keys by now.
+    Known,
+    Failed,
+}
+
+/// How long an issuer may make us wait.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Patience {
+    /// For each request, as the policy says.
+    pub(super) request: Duration,
+    /// For all requests that a question needs.
+    pub(super) question: Duration,
 }
 
 struct Entry {
     wait: Span,
-    phase: Phase,
+    /// When to ask, unless that has been done already.
+    due: Millis,
     failures: u32,
     /// The last good keys, and when they came.
     good: Option<(Name, Millis)>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Phase {
-    Asking,
-    Resting { until: Millis },
 }
 
 impl Schedule {
     pub(super) fn new(refresh: Duration) -> Self {
         // A pause of nothing would be a storm.
         let refresh = millis(refresh).max(FIRST_RETRY);
-        Self { refresh, entries: BTreeMap::new() }
+        Self { refresh, entries: BTreeMap::new(), asking: Asking::default() }
     }
 
     /// Takes over what is wanted now, and tells what is not any more.
@@ -53,7 +81,7 @@ impl Schedule {
         for (source, wait) in wanted {
             let entry = self.entries.entry(source.clone()).or_insert(Entry {
                 wait: *wait,
-                phase: Phase::Resting { until: now },
+                due: now,
                 failures: 0,
                 good: None,
             });
@@ -63,14 +91,18 @@ impl Schedule {
     }
 
     /// Those to ask for now. They count as being asked for until they are answered.
-    pub(super) fn due(&mut self, now: Millis) -> Vec<(KeySource, Span)> {
-        let mut free = AT_ONCE.saturating_sub(self.asking());
+    pub(super) fn due(&mut self, now: Millis) -> Vec<(KeySource, Patience)> {
+        // A question that is on its way is answered for whoever wants to know then.
+        let is_due = |source: &KeySource, entry: &Entry| entry.due <= now && !self.asking.has(source);
+        let mut waiting: Vec<_> =
+            self.entries.iter().filter(|(source, entry)| is_due(source, entry)).collect();
+        waiting.sort_by_key(|(_, entry)| (entry.turn(), entry.due));
+        let new = waiting.iter().filter(|(_, entry)| entry.turn() == Turn::New).count();
         let mut due = Vec::new();
-        for (source, entry) in &mut self.entries {
-            if free > 0 && matches!(entry.phase, Phase::Resting { until } if until <= now) {
-                entry.phase = Phase::Asking;
-                due.push((source.clone(), entry.wait));
-                free -= 1;
+        for (source, entry) in waiting {
+            if self.asking.has_room_for(entry.turn()) {
+                self.asking.0.insert(source.clone(), entry.turn());
+                due.push((source.clone(), entry.patience(new, now)));
             }
         }
         due
@@ -78,14 +110,10 @@ impl Schedule {
 
     /// When to look again. Nothing if an answer comes first anyway.
     pub(super) fn next(&self) -> Option<Millis> {
-        if self.asking() >= AT_ONCE {
-            return None;
-        }
-        let resting = self.entries.values().filter_map(|entry| match entry.phase {
-            Phase::Resting { until } => Some(until),
-            Phase::Asking => None,
-        });
-        resting.min()
+        let may_be_asked = |(source, entry): &(&KeySource, &Entry)| {
+            !self.asking.has(source) && self.asking.has_room_for(entry.turn())
+        };
+        self.entries.iter().filter(may_be_asked).map(|(_, entry)| entry.due).min()
     }
 
     /// What proxies are told, unless nobody wants it any more.
@@ -95,10 +123,16 @@ impl Schedule {
         answer: Result<Name, String>,
         now: Millis,
     ) -> Option<KeySet> {
+        self.asking.0.remove(source);
         let entry = self.entries.get_mut(source)?;
         let (pause, failure) = match answer {
             Ok(keys) => {
                 entry.failures = 0;
+                // Another text would be another listener, and that drains connections.
+                let keys = match entry.good.take() {
+                    Some((known, _)) if pilot_config::same_keys(&known, &keys) => known,
+                    _ => keys,
+                };
                 entry.good = Some((keys, now));
                 (self.refresh, None)
             }
@@ -109,12 +143,41 @@ impl Schedule {
                 (pause, Some(Name::from(reason)))
             }
         };
-        entry.phase = Phase::Resting { until: now.saturating_add(pause) };
+        entry.due = now.saturating_add(pause);
         Some(KeySet { keys: entry.good.as_ref().map(|(keys, _)| keys.clone()), failure })
     }
+}
 
-    fn asking(&self) -> usize {
-        self.entries.values().filter(|entry| entry.phase == Phase::Asking).count()
+impl Asking {
+    fn has(&self, source: &KeySource) -> bool {
+        self.0.contains_key(source)
+    }
+
+    fn has_room_for(&self, turn: Turn) -> bool {
+        let failed = || self.0.values().filter(|turn| **turn == Turn::Failed).count();
+        self.0.len() < AT_ONCE && (turn != Turn::Failed || failed() < FAILED_AT_ONCE)
+    }
+}
+
+impl Entry {
+    fn turn(&self) -> Turn {
+        match (self.failures, &self.good) {
+            (0, None) => Turn::New,
+            (0, Some(_)) => Turn::Known,
+            _ => Turn::Failed,
+        }
+    }
+
+    /// New ones that cannot be asked all at once share the first round: who needs longer is asked again soon.
+    fn patience(&self, new: usize, now: Millis) -> Patience {
+        let rounds = u32::try_from(new.div_ceil(AT_ONCE)).unwrap_or(u32::MAX);
+        let question = if self.turn() == Turn::New && rounds > 1 {
+            let left = Duration::from_millis(self.due.saturating_add(FIRST_ROUND).saturating_sub(now));
+            (left / rounds).max(SHORTEST_ROUND)
+        } else {
+            LONGEST_WAIT
+        };
+        Patience { request: self.wait.min(question), question }
     }
 }
 
@@ -123,79 +186,4 @@ fn millis(span: Duration) -> Millis {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{AT_ONCE, BELIEVED, Schedule};
-    use crate::engine::WantedKeys;
-    use pilot_base::Name;
-    use pilot_model::{KeySet, KeySource};
-    use std::time::Duration;
-
-    fn source(name: &str) -> KeySource {
-        KeySource::Uri(Name::new(name))
-    }
-
-    fn wanted(names: &[&str]) -> WantedKeys {
-        names.iter().map(|name| (source(name), Duration::from_secs(5))).collect()
-    }
-
-    fn schedule() -> Schedule {
-        Schedule::new(Duration::from_secs(1200))
-    }
-
-    fn asked(schedule: &mut Schedule, now: u64) -> usize {
-        schedule.due(now).len()
-    }
-
-    #[test]
-    fn keys_are_asked_for_at_once_and_then_now_and_again() {
-        let mut schedule = schedule();
-        assert!(schedule.want(&wanted(&["a"]), 0).is_empty());
-        assert_eq!(asked(&mut schedule, 0), 1);
-        assert_eq!(asked(&mut schedule, 0), 0, "one question at a time");
-        let set = schedule.answered(&source("a"), Ok(Name::new("k")), 10);
-        assert_eq!(set, Some(KeySet { keys: Some(Name::new("k")), failure: None }));
-        assert_eq!(schedule.next(), Some(1_200_010));
-        assert_eq!(asked(&mut schedule, 1_200_009), 0);
-        assert_eq!(asked(&mut schedule, 1_200_010), 1);
-    }
-
-    #[test]
-    fn failures_are_repeated_ever_more_slowly_and_keep_the_last_keys() {
-        let mut schedule = schedule();
-        schedule.want(&wanted(&["a"]), 0);
-        asked(&mut schedule, 0);
-        schedule.answered(&source("a"), Ok(Name::new("k")), 0);
-        let mut now = 1_200_000;
-        for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert_eq!(asked(&mut schedule, now), 1);
-            let set = schedule.answered(&source("a"), Err("no".to_owned()), now);
-            assert_eq!(set, Some(KeySet { keys: Some(Name::new("k")), failure: Some(Name::new("no")) }));
-            now += pause * 1_000;
-            assert_eq!(schedule.next(), Some(now));
-        }
-        asked(&mut schedule, now);
-        let set = schedule.answered(&source("a"), Err("no".to_owned()), BELIEVED).unwrap();
-        assert_eq!(set.keys, None, "after a week they are too old");
-    }
-
-    #[test]
-    fn what_nobody_wants_is_forgotten_even_while_it_comes() {
-        let mut schedule = schedule();
-        schedule.want(&wanted(&["a", "b"]), 0);
-        assert_eq!(asked(&mut schedule, 0), 2);
-        assert_eq!(schedule.want(&wanted(&["b"]), 0), [source("a")]);
-        assert_eq!(schedule.answered(&source("a"), Ok(Name::new("k")), 0), None);
-    }
-
-    #[test]
-    fn only_some_are_asked_at_once() {
-        let names: Vec<String> = (0..AT_ONCE + 3).map(|i| i.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut schedule = schedule();
-        schedule.want(&wanted(&names), 0);
-        assert_eq!(asked(&mut schedule, 0), AT_ONCE);
-        assert_eq!(schedule.next(), None);
-        schedule.answered(&source("0"), Err("no".to_owned()), 0);
-        assert_eq!(asked(&mut schedule, 0), 1);
-    }
-}
+mod tests;

@@ -138,18 +138,20 @@ impl World {
 
     /// What the server would find.
     fn fetch(&self, source: &KeySource) -> KeySet {
+        let page = |uri: &str| self.pages.get(uri).ok_or_else(|| format!("nobody serves {uri}"));
         let uri = match source {
-            KeySource::Uri(uri) => Some(uri.to_string()),
-            KeySource::Issuer(issuer) => {
-                let page = self.pages.get(&format!("{issuer}/.well-known/openid-configuration"));
-                page.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
-                    .and_then(|told| told["jwks_uri"].as_str().map(str::to_owned))
-            }
+            KeySource::Uri(uri) => Ok(uri.to_string()),
+            KeySource::Issuer(issuer) => page(&pilot_config::discovery_uri(issuer))
+                .and_then(|page| pilot_config::told_jwks_uri(page).ok_or("it tells no jwks_uri".to_owned())),
         };
-        let is_set = |text: &&String| text.trim_start().starts_with('{');
-        let keys = uri.and_then(|uri| self.pages.get(&uri)).filter(is_set).map(Name::from);
-        let failure = keys.is_none().then(|| Name::new("nobody serves them"));
-        KeySet { keys, failure }
+        let keys = uri.and_then(|uri| page(&uri)).and_then(|text| {
+            pilot_config::usable_keys(text)?;
+            Ok(Name::from(text))
+        });
+        match keys {
+            Ok(keys) => KeySet { keys: Some(keys), failure: None },
+            Err(reason) => KeySet { keys: None, failure: Some(reason.into()) },
+        }
     }
 
     fn snapshot(&self) -> anyhow::Result<Snapshot> {
