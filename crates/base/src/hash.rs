@@ -1,6 +1,6 @@
 use std::fmt;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 /// A content hash: the same bytes give the same value in every process, on every replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -9,6 +9,11 @@ pub struct Hash64(pub u64);
 impl Hash64 {
     pub fn of(bytes: &[u8]) -> Self {
         Self(xxh3_64(bytes))
+    }
+
+    /// Of a name together with what is behind it.
+    pub fn of_named(name: &str, content: Self) -> Self {
+        Self(xxh3_64_with_seed(name.as_bytes(), content.0))
     }
 
     /// Eleven characters of the URL-safe base-64 alphabet: short enough to stand in every resource.
@@ -79,7 +84,7 @@ impl Hasher64 {
 /// The sum does not depend on the order of insertion, so a large resource keeps its hash up to date in constant time
 /// when one of its thousand children changes.
 pub fn combine_unordered(name: &str, content: Hash64) -> u64 {
-    Hasher64::default().write(name.as_bytes()).write_u64(content.0).finish().0
+    Hash64::of_named(name, content).0
 }
 
 #[cfg(test)]

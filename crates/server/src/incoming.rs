@@ -79,7 +79,7 @@ impl Incoming for SotwRequest {
 
     fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status> {
         let returning = !self.version_info.is_empty();
-        let names = Names { type_url, session }.all(&self.resource_names)?;
+        let names = session.names(type_url, &texts(&self.resource_names)?);
         let error = self.error_detail.map(|status| cut(status.message, MAX_ERROR));
         Ok(Request { type_url, nonce: self.response_nonce, error, ask: Ask::Names { names, returning } })
     }
@@ -97,33 +97,22 @@ impl Incoming for DeltaRequest {
     }
 
     fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status> {
-        let names = Names { type_url, session };
-        let held = |entry: &InitialVersion| {
-            Ok(session.held(type_url, text(&entry.name)?, Hash64::from_text(&entry.version)))
-        };
+        let held = self.initial_resource_versions.iter();
+        let held = held.map(|entry| Ok((text(&entry.name)?, Hash64::from_text(&entry.version))));
+        let held: Vec<(&str, Option<Hash64>)> = held.collect::<Result<_, Status>>()?;
+        let unsubscribe = texts(&self.resource_names_unsubscribe)?;
         let ask = Ask::Changes {
-            subscribe: names.all(&self.resource_names_subscribe)?,
-            unsubscribe: names.all(&self.resource_names_unsubscribe)?,
-            initial: self.initial_resource_versions.iter().map(held).collect::<Result<_, Status>>()?,
+            subscribe: session.names(type_url, &texts(&self.resource_names_subscribe)?),
+            unsubscribe: unsubscribe.into_iter().map(Name::new).collect(),
+            initial: session.initial(type_url, &held),
         };
         let error = self.error_detail.map(|status| cut(status.message, MAX_ERROR));
         Ok(Request { type_url, nonce: self.response_nonce, error, ask })
     }
 }
 
-struct Names<'a> {
-    type_url: TypeUrl,
-    session: &'a Session,
-}
-
-impl Names<'_> {
-    fn one(&self, bytes: &Bytes) -> Result<Name, Status> {
-        Ok(self.session.name(self.type_url, text(bytes)?))
-    }
-
-    fn all(&self, names: &[Bytes]) -> Result<Vec<Name>, Status> {
-        names.iter().map(|name| self.one(name)).collect()
-    }
+fn texts(names: &[Bytes]) -> Result<Vec<&str>, Status> {
+    names.iter().map(text).collect()
 }
 
 fn text(bytes: &Bytes) -> Result<&str, Status> {
@@ -144,8 +133,9 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use pilot_base::Name;
     use pilot_envoy_api::envoy::service::discovery::v3 as api;
-    use pilot_xds::{Ask, Encoded, Manifest, Manifests, Pacing, Protocol, Session, TypeUrl};
+    use pilot_xds::{Ask, Encoded, Initial, Manifest, Manifests, Pacing, Protocol, Session, TypeUrl};
     use prost::Message as _;
 
     use super::{DeltaRequest, Incoming as _, SotwRequest};
@@ -154,7 +144,7 @@ mod tests {
         let mut manifests = Manifests::default();
         let layer = [(known.name().clone(), Some(Arc::clone(known)))].into_iter().collect();
         manifests.by_type[TypeUrl::Cluster.index()] = Manifest::new([layer]);
-        Session::new(Protocol::Delta, Arc::new(manifests), Pacing::default())
+        Session::new(Protocol::Delta, Arc::new(manifests), Pacing::default(), Arc::default())
     }
 
     #[test]
@@ -177,9 +167,10 @@ mod tests {
         let request = read.into_request(TypeUrl::Cluster, &session(&known)).unwrap();
         assert_eq!((request.nonce.as_str(), request.error.as_deref()), ("7", Some("no")));
         let Ask::Changes { subscribe, unsubscribe, initial } = request.ask else { panic!("it was delta") };
-        assert_eq!((&*subscribe[0], &*subscribe[1], &*unsubscribe[0]), ("known", "other", "gone"));
+        let subscribe: Vec<&Name> = subscribe.iter().collect();
+        assert_eq!((&**subscribe[0], &**subscribe[1], &*unsubscribe[0]), ("known", "other", "gone"));
         assert!(std::ptr::eq(subscribe[0].as_str(), known.name().as_str()));
-        assert_eq!((&*initial[0].name, initial[0].version), ("known", Some(known.version())));
+        assert!(matches!(initial, Initial::Everything), "it holds all that there is");
     }
 
     #[test]
@@ -196,7 +187,8 @@ mod tests {
         assert_eq!(read.type_url(), "t");
         let request = read.into_request(TypeUrl::Cluster, &session(&known)).unwrap();
         let Ask::Names { names, returning } = request.ask else { panic!("it was not delta") };
-        assert_eq!((&*names[0], returning, request.nonce.as_str()), ("known", true, "8"));
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        assert_eq!((&names[..], returning, request.nonce.as_str()), (&["known"][..], true, "8"));
     }
 
     #[test]

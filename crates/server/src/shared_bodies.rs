@@ -1,10 +1,11 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use pilot_base::{FastMap, Hash64, Hasher64};
-use pilot_xds::{Piece, Protocol, Response, TypeUrl};
+use pilot_xds::{Commons, Encoded, Part, Piece, Protocol, Response, TypeUrl};
 use tokio::sync::Notify;
 
 use crate::body::SMALL;
@@ -17,7 +18,11 @@ use crate::body::SMALL;
 #[derive(Default)]
 pub(crate) struct SharedBodies {
     entries: Mutex<FastMap<Hash64, Entry>>,
+    /// Runs of resources, which keep their bodies.
+    commons: Arc<Commons>,
     filled: Notify,
+    /// Is somebody looking already what can be forgotten?
+    sweeping: AtomicBool,
 }
 
 struct Entry {
@@ -38,17 +43,33 @@ const CUT_ONE_OF: u64 = 8;
 impl SharedBodies {
     /// The resources of a response, as they stand in the encoded message.
     pub(crate) fn of(&self, response: &Response, protocol: Protocol, len: usize) -> Vec<Bytes> {
+        let form = (response.type_url, protocol);
         if len <= SMALL {
-            let pieces: Vec<Piece<'_>> = response.shared_pieces(protocol).collect();
+            let resources = response.resources.iter();
+            let pieces: Vec<Piece<'_>> = resources.flat_map(|resource| resource.entry(protocol)).collect();
             return vec![assemble(&pieces, len)];
         }
         let mut blocks = Vec::with_capacity(len / LEAST + 1);
-        let mut open = Open::new(response.type_url, protocol);
-        for piece in response.shared_pieces(protocol) {
+        for part in response.resources.parts() {
+            match part {
+                Part::Whole(run) => {
+                    let body = run.body(protocol, || self.cut(run.entries(), form));
+                    blocks.extend_from_slice(body);
+                }
+                Part::Some(resources) => blocks.extend(self.cut(resources, form)),
+            }
+        }
+        blocks
+    }
+
+    fn cut(&self, resources: &[Arc<Encoded>], (type_url, protocol): (TypeUrl, Protocol)) -> Vec<Bytes> {
+        let mut blocks = Vec::new();
+        let mut open = Open::new(type_url, protocol);
+        for piece in resources.iter().flat_map(|resource| resource.entry(protocol)) {
             open.add(piece);
             if open.ends_behind(piece) {
                 blocks.push(self.block(&open));
-                open = Open::new(response.type_url, protocol);
+                open = Open::new(type_url, protocol);
             }
         }
         if !open.pieces.is_empty() {
@@ -60,9 +81,6 @@ impl SharedBodies {
     fn block(&self, open: &Open<'_>) -> Bytes {
         let block = {
             let mut entries = self.entries.lock();
-            if entries.is_empty() {
-                self.filled.notify_one();
-            }
             let entry = entries
                 .entry(open.key.finish())
                 .or_insert_with(|| Entry { block: Arc::default(), used: true });
@@ -73,14 +91,33 @@ impl SharedBodies {
         block.get_or_init(|| assemble(&open.pieces, open.len)).clone()
     }
 
+    /// What sessions share, and what is forgotten together with the bodies.
+    pub(crate) fn commons(&self) -> &Arc<Commons> {
+        &self.commons
+    }
+
+    /// Something may have been put here: sees to it that it is forgotten one day.
+    pub(crate) fn touched(&self) {
+        if !self.sweeping.load(Ordering::Relaxed) && !self.is_empty() {
+            self.filled.notify_one();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commons.is_empty() && self.entries.lock().is_empty()
+    }
+
     /// Forgets what is not asked for any more. Sleeps while there is nothing to forget.
     pub(crate) async fn sweep(&self) {
         loop {
             self.filled.notified().await;
-            while !self.entries.lock().is_empty() {
+            self.sweeping.store(true, Ordering::Relaxed);
+            while !self.is_empty() {
                 tokio::time::sleep(KEEP).await;
+                self.commons.sweep();
                 self.entries.lock().retain(|_, entry| std::mem::take(&mut entry.used));
             }
+            self.sweeping.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -122,7 +159,7 @@ mod tests {
 
     use bytes::Bytes;
     use pilot_base::Name;
-    use pilot_xds::{Encoded, Protocol, Response, TypeUrl};
+    use pilot_xds::{Encoded, Parts, Protocol, Response, TypeUrl};
 
     use super::SharedBodies;
 
@@ -132,16 +169,17 @@ mod tests {
             type_url: TypeUrl::Cluster,
             version: "1".to_owned(),
             nonce: "1".to_owned(),
-            resources: names.iter().map(encode).collect(),
+            resources: names.iter().map(encode).collect::<Parts>(),
             removed: Vec::new(),
         }
     }
 
     fn blocks(bodies: &SharedBodies, response: &Response) -> Vec<Bytes> {
-        let len = response.resources.iter().map(|r| r.delta_len()).sum();
+        let resources = || response.resources.iter();
+        let len = resources().map(|resource| resource.len(Protocol::Delta)).sum();
         let blocks = bodies.of(response, Protocol::Delta, len);
-        let whole: Vec<u8> =
-            response.shared_pieces(Protocol::Delta).flat_map(|piece| piece.bytes).copied().collect();
+        let pieces = resources().flat_map(|resource| resource.entry(Protocol::Delta));
+        let whole: Vec<u8> = pieces.flat_map(|piece| piece.bytes).copied().collect();
         assert_eq!(blocks.concat(), whole, "blocks are the body");
         blocks
     }

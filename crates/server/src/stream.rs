@@ -91,7 +91,8 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Streaming<M>, o
     tracing::info!(target: "ads", "new connection for node:{}-{id}", guest.proxy.name);
     let feed = seat.borrow().clone();
     let manifests = Arc::clone(&feed.borrow());
-    let session = Session::new(M::PROTOCOL, manifests, Pacing::default());
+    let commons = Arc::clone(hub.bodies.commons());
+    let session = Session::new(M::PROTOCOL, manifests, Pacing::default(), commons);
     let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
     let (reasons, told) = Default::default();
     let stream = Stream { hub, guest, session, seat, feed, out, reasons, told, end_at };
@@ -225,6 +226,7 @@ impl Stream {
             self.out.send(&tail, shared);
             sent = true;
         }
+        self.hub.bodies.touched();
         sent
     }
 

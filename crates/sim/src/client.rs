@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::Name;
-use pilot_xds::{Ask, Encoded, Protocol, Request, Response, TypeUrl};
+use pilot_xds::{Ask, Encoded, Initial, NameSet, Protocol, Request, Response, TypeUrl};
 
 use crate::plane::{Facts, Plane};
 
@@ -76,7 +76,8 @@ impl Client {
     }
 
     fn first_request(&self, type_url: TypeUrl) -> Request {
-        let names: Vec<Name> = self.asked.get(&type_url).into_iter().flatten().cloned().collect();
+        let names: Arc<NameSet> =
+            Arc::new(self.asked.get(&type_url).into_iter().flatten().cloned().collect());
         let ask = match self.protocol {
             Protocol::StateOfTheWorld => Ask::Names { names, returning: self.held.contains_key(&type_url) },
             Protocol::Delta => {
@@ -86,7 +87,7 @@ impl Client {
                     version: Some(h.resource.version()),
                     served: None,
                 });
-                let initial = held.collect();
+                let initial = Initial::Some(held.collect());
                 Ask::Changes { subscribe: names, unsubscribe: vec![], initial }
             }
         };
@@ -108,7 +109,7 @@ impl Client {
         self.received += response.resources.len();
         let type_url = response.type_url;
         let mut bad = Vec::new();
-        for resource in &response.resources {
+        for resource in response.resources.iter() {
             // Sent before the server learned that it is no longer wanted.
             if !type_url.is_whole_state()
                 && !self.asked.get(&type_url).is_some_and(|names| names.contains(resource.name()))
@@ -206,7 +207,7 @@ impl Client {
         if *asked == wanted {
             return None;
         }
-        let subscribe: Vec<Name> = wanted.difference(asked).cloned().collect();
+        let subscribe = Arc::new(wanted.difference(asked).cloned().collect());
         let unsubscribe: Vec<Name> = asked.difference(&wanted).cloned().collect();
         *asked = wanted.clone();
         for name in &unsubscribe {
@@ -214,18 +215,26 @@ impl Client {
         }
         let nonce = self.last_nonce.get(&type_url).cloned().unwrap_or_default();
         let ask = match self.protocol {
-            Protocol::StateOfTheWorld => Ask::Names { names: wanted.into_iter().collect(), returning: false },
-            Protocol::Delta => Ask::Changes { subscribe, unsubscribe, initial: vec![] },
+            Protocol::StateOfTheWorld => {
+                Ask::Names { names: Arc::new(wanted.into_iter().collect()), returning: false }
+            }
+            Protocol::Delta => Ask::Changes { subscribe, unsubscribe, initial: Initial::Some(vec![]) },
         };
         let nonce = if self.protocol == Protocol::Delta { String::new() } else { nonce };
         Some(Request { type_url, nonce, error: None, ask })
     }
 
     fn answer(&self, type_url: TypeUrl, error: Option<String>) -> Request {
-        let names = self.asked.get(&type_url).into_iter().flatten().cloned().collect();
         let ask = match self.protocol {
-            Protocol::StateOfTheWorld => Ask::Names { names, returning: false },
-            Protocol::Delta => Ask::Changes { subscribe: vec![], unsubscribe: vec![], initial: vec![] },
+            Protocol::StateOfTheWorld => {
+                let names = self.asked.get(&type_url).into_iter().flatten().cloned().collect();
+                Ask::Names { names: Arc::new(names), returning: false }
+            }
+            Protocol::Delta => Ask::Changes {
+                subscribe: Arc::default(),
+                unsubscribe: vec![],
+                initial: Initial::Some(vec![]),
+            },
         };
         let nonce = self.last_nonce.get(&type_url).cloned().unwrap_or_default();
         Request { type_url, nonce, error, ask }

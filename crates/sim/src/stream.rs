@@ -1,9 +1,10 @@
 //! One stream under a seed: a plane that changes, a network that delays and breaks, a client that may refuse.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use pilot_base::{Millis, Name};
-use pilot_xds::{Event, Pacing, Protocol, Request, Response, Session, TypeUrl};
+use pilot_xds::{Ask, Commons, Event, Initial, Pacing, Protocol, Request, Response, Session, TypeUrl};
 
 use crate::client::{Client, Manner};
 use crate::plane::Plane;
@@ -17,6 +18,8 @@ pub struct Stream<'a, P: Plane> {
     rng: Rng,
     now: Millis,
     session: Session,
+    /// What streams one after the other have in common, as far as it is worth sharing.
+    commons: Arc<Commons>,
     protocol: Protocol,
     pub client: Client,
     to_server: VecDeque<(Millis, Request)>,
@@ -27,14 +30,18 @@ pub struct Stream<'a, P: Plane> {
 }
 
 impl<'a, P: Plane> Stream<'a, P> {
-    pub fn new(plane: &'a mut P, protocol: Protocol, manner: Manner, rng: Rng) -> Self {
-        let session = Session::new(protocol, plane.manifests(), Pacing::default());
+    pub fn new(plane: &'a mut P, protocol: Protocol, manner: Manner, mut rng: Rng) -> Self {
+        // Small worlds are treated like large ones, and sometimes like small ones.
+        let least = rng.pick(&[1, 1, 3, usize::MAX]).copied().unwrap_or(1);
+        let commons = Arc::new(Commons::with_least(least));
+        let session = Session::new(protocol, plane.manifests(), Pacing::default(), Arc::clone(&commons));
         let client = Client::new(protocol, manner);
         let mut stream = Self {
             plane,
             rng,
             now: 0,
             session,
+            commons,
             protocol,
             client,
             to_server: VecDeque::new(),
@@ -102,7 +109,11 @@ impl<'a, P: Plane> Stream<'a, P> {
         self.note(|| "the connection breaks".to_owned());
         self.to_server.clear();
         self.to_client.clear();
-        self.session = Session::new(self.protocol, self.plane.manifests(), Pacing::default());
+        if self.rng.chance(50) {
+            self.commons.sweep();
+        }
+        let (manifests, commons) = (self.plane.manifests(), Arc::clone(&self.commons));
+        self.session = Session::new(self.protocol, manifests, Pacing::default(), commons);
         self.client_connects();
     }
 
@@ -120,6 +131,7 @@ impl<'a, P: Plane> Stream<'a, P> {
                     request.type_url, request.nonce, request.error, request.ask
                 )
             });
+            let request = self.heard(request);
             self.session.request(request);
         }
         if let Some((_, response)) = self.to_client.pop_front_if(|(at, _)| *at <= self.now) {
@@ -135,6 +147,29 @@ impl<'a, P: Plane> Stream<'a, P> {
         }
         self.pump();
         true
+    }
+
+    /// The request as a server makes it out of what arrives.
+    fn heard(&self, request: Request) -> Request {
+        let names = |names: &pilot_xds::NameSet| {
+            let said: Vec<&str> = names.iter().map(Name::as_str).collect();
+            self.session.names(request.type_url, &said)
+        };
+        let ask = match &request.ask {
+            Ask::Names { names: asked, returning } => {
+                Ask::Names { names: names(asked), returning: *returning }
+            }
+            Ask::Changes { subscribe, unsubscribe, initial: Initial::Some(held) } => {
+                let held: Vec<_> = held.iter().map(|held| (held.name.as_str(), held.version)).collect();
+                Ask::Changes {
+                    subscribe: names(subscribe),
+                    unsubscribe: unsubscribe.clone(),
+                    initial: self.session.initial(request.type_url, &held),
+                }
+            }
+            told @ Ask::Changes { initial: Initial::Everything, .. } => told.clone(),
+        };
+        Request { ask, ..request }
     }
 
     pub fn run(&mut self, steps: u64) {

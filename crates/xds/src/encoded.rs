@@ -240,23 +240,22 @@ impl Encoded {
         &self.children
     }
 
-    /// Bytes of the entry in a delta response.
-    pub fn delta_len(&self) -> usize {
-        self.len
+    /// Bytes of the entry in a response.
+    pub fn len(&self, protocol: Protocol) -> usize {
+        self.len - self.start(protocol)
     }
 
-    /// Bytes of the entry in a state-of-the-world response.
-    pub fn sotw_len(&self) -> usize {
-        self.len - self.resource_at as usize
+    /// What stands before it is not part of the entry.
+    fn start(&self, protocol: Protocol) -> usize {
+        match protocol {
+            Protocol::Delta => 0,
+            Protocol::StateOfTheWorld => self.resource_at as usize,
+        }
     }
 
     /// The entry of a response, piece by piece.
     pub fn entry(&self, protocol: Protocol) -> impl Iterator<Item = Piece<'_>> {
-        let from = match protocol {
-            Protocol::Delta => 0,
-            Protocol::StateOfTheWorld => self.resource_at as usize,
-        };
-        let head = Piece { mark: self.mark, bytes: &self.head[from..] };
+        let head = Piece { mark: self.mark, bytes: &self.head[self.start(protocol)..] };
         let children = self.children.iter().map(|chunk| Piece { mark: chunk.hash, bytes: &chunk.bytes });
         std::iter::once(head).chain(children)
     }
@@ -337,7 +336,10 @@ mod tests {
             |protocol| encoded.entry(protocol).flat_map(|piece| piece.bytes).copied().collect::<Vec<_>>();
         let (delta, sotw) = (entry(Protocol::Delta), entry(Protocol::StateOfTheWorld));
         assert!(delta.ends_with(&sotw));
-        assert_eq!((delta.len(), sotw.len()), (encoded.delta_len(), encoded.sotw_len()));
+        assert_eq!(
+            (delta.len(), sotw.len()),
+            (encoded.len(Protocol::Delta), encoded.len(Protocol::StateOfTheWorld))
+        );
         assert_eq!(encoded.message(), b"\x0a\x01c");
     }
 
@@ -364,7 +366,10 @@ mod tests {
         assert_eq!(changed.version(), direct.version());
         assert_eq!(changed.message(), direct.message());
         assert_eq!(changed.header(), b"\x0a\x0280");
-        assert_eq!(changed.delta_len(), changed.entry(Protocol::Delta).map(|piece| piece.bytes.len()).sum());
+        assert_eq!(
+            changed.len(Protocol::Delta),
+            changed.entry(Protocol::Delta).map(|piece| piece.bytes.len()).sum()
+        );
     }
 
     #[test]
@@ -378,6 +383,9 @@ mod tests {
         let (direct, layered) = (make(direct), make(layered));
         assert_eq!(direct.version(), layered.version());
         assert_eq!(direct.message(), layered.message());
-        assert_eq!(direct.delta_len(), layered.entry(Protocol::Delta).map(|piece| piece.bytes.len()).sum());
+        assert_eq!(
+            direct.len(Protocol::Delta),
+            layered.entry(Protocol::Delta).map(|piece| piece.bytes.len()).sum()
+        );
     }
 }

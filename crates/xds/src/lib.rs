@@ -5,14 +5,19 @@
 //!   Manifest  what exists for one proxy and one type: layers of shared maps
 //!   Watch     what one client asked for, has, refused and is being sent, for one type
 //!   Session   all watches of one stream, and the order between types
+//!   Commons   what sessions have in common, worked out once
 //! ```
 //!
 //! A session is fed with requests, with newer manifests and with the time; it answers with responses. It never looks at a
 //! clock, never blocks and never queues: what a slow client is sent next is the difference between what it has and what
 //! is newest then.
 
+mod commons;
 mod encoded;
 mod manifest;
+mod names;
+mod owed;
+mod parts;
 pub mod quirks;
 mod request;
 mod response;
@@ -21,9 +26,12 @@ mod type_url;
 mod watch;
 pub mod wire;
 
+pub use commons::{Commons, Run};
 pub use encoded::{ChildMap, Children, Chunk, Encoded, EncodedList, Piece, Summary};
 pub use manifest::{Layer, Manifest, Manifests, Unserved, Why};
-pub use request::{Ask, Held, Protocol, Request};
+pub use names::NameSet;
+pub use parts::{Part, Parts};
+pub use request::{Ask, Held, Initial, Protocol, Request};
 pub use response::Response;
 pub use session::{Event, Pacing, Session};
 pub use type_url::TypeUrl;

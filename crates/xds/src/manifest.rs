@@ -70,6 +70,30 @@ impl Manifest {
         self.layers.push(layer);
     }
 
+    pub(crate) fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The resources of one layer that no upper layer hides or replaces, in order of names.
+    pub(crate) fn seen(&self, at: usize) -> impl Iterator<Item = &Arc<Encoded>> {
+        let over: SmallVec<[&Layer; 4]> = self.layers[at + 1..].iter().filter(|l| !l.is_empty()).collect();
+        let is_seen = move |name: &Name| over.iter().all(|upper| upper.get(name).is_none());
+        self.layers[at]
+            .iter()
+            .filter(move |(name, _)| is_seen(name))
+            .filter_map(|(_, encoded)| encoded.as_ref())
+    }
+
+    /// Does no upper layer hide or replace anything of one layer?
+    pub(crate) fn is_all_seen(&self, at: usize) -> bool {
+        let layer = &self.layers[at];
+        let apart = |upper: &Layer| {
+            let (few, many) = if upper.len() < layer.len() { (upper, layer) } else { (layer, upper) };
+            few.iter().all(|(name, _)| many.get(name).is_none())
+        };
+        self.layers[at + 1..].iter().all(apart)
+    }
+
     pub fn get(&self, name: &str) -> Option<&Arc<Encoded>> {
         self.layers.iter().rev().find_map(|layer| layer.get(name)).and_then(Option::as_ref)
     }
@@ -81,12 +105,7 @@ impl Manifest {
     /// All resources: layer by layer, in order of names within each, so that streams which share a layer are sent the
     /// same run of bytes.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
-        self.layers.iter().enumerate().flat_map(move |(at, layer)| {
-            let over: SmallVec<[&Layer; 4]> =
-                self.layers[at + 1..].iter().filter(|l| !l.is_empty()).collect();
-            let is_visible = move |name: &Name| over.iter().all(|upper| upper.get(name).is_none());
-            layer.iter().filter(move |(name, _)| is_visible(name)).filter_map(|(_, encoded)| encoded.as_ref())
-        })
+        (0..self.layers.len()).flat_map(|at| self.seen(at))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -139,11 +158,6 @@ pub struct Manifests {
 impl Manifests {
     pub fn of(&self, type_url: TypeUrl) -> &Manifest {
         &self.by_type[type_url.index()]
-    }
-
-    /// A name that a client said, as one copy for all clients if there is something with that name.
-    pub fn name(&self, type_url: TypeUrl, text: &str) -> Name {
-        self.of(type_url).get(text).map_or_else(|| Name::new(text), |resource| resource.name().clone())
     }
 }
 

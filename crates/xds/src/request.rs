@@ -2,15 +2,15 @@ use std::sync::Arc;
 
 use pilot_base::{Hash64, Name};
 
-use crate::{Encoded, TypeUrl};
+use crate::{Encoded, NameSet, TypeUrl};
 
 /// The two forms of the aggregated stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
     /// Every request lists all names, every response of a whole-state type lists all resources.
-    StateOfTheWorld,
+    StateOfTheWorld = 0,
     /// Requests and responses tell only what changes.
-    Delta,
+    Delta = 1,
 }
 
 /// What a client says about one type.
@@ -27,13 +27,24 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// Everything the client wants from now on. A client that has a version of an earlier stream is returning.
-    Names { names: Vec<Name>, returning: bool },
-    Changes {
-        subscribe: Vec<Name>,
-        unsubscribe: Vec<Name>,
-        /// What the client holds from an earlier stream.
-        initial: Vec<Held>,
+    Names {
+        names: Arc<NameSet>,
+        returning: bool,
     },
+    Changes {
+        subscribe: Arc<NameSet>,
+        unsubscribe: Vec<Name>,
+        initial: Initial,
+    },
+}
+
+/// What a client holds from an earlier stream.
+#[derive(Clone, Debug)]
+pub enum Initial {
+    /// This, or nothing.
+    Some(Vec<Held>),
+    /// All that there is now of the type, in the versions of now: whoever took the request has compared it.
+    Everything,
 }
 
 /// What a client says that it holds.
@@ -51,7 +62,8 @@ impl Ask {
     pub(crate) fn is_return(&self) -> bool {
         match self {
             Self::Names { returning, .. } => *returning,
-            Self::Changes { initial, .. } => !initial.is_empty(),
+            Self::Changes { initial: Initial::Some(held), .. } => !held.is_empty(),
+            Self::Changes { initial: Initial::Everything, .. } => true,
         }
     }
 }

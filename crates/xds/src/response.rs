@@ -1,9 +1,7 @@
-use std::sync::Arc;
-
 use pilot_base::Name;
 
 use crate::wire::{field_len, put_bytes};
-use crate::{Encoded, Piece, Protocol, TypeUrl};
+use crate::{Parts, Protocol, TypeUrl};
 
 const VERSION_INFO: u32 = 1;
 const TYPE_URL: u32 = 4;
@@ -16,7 +14,7 @@ pub struct Response {
     pub type_url: TypeUrl,
     pub version: String,
     pub nonce: String,
-    pub resources: Vec<Arc<Encoded>>,
+    pub resources: Parts,
     /// Names that are gone. Only delta can say so; for whole-state types the other protocol leaves them out.
     pub removed: Vec<Name>,
 }
@@ -24,11 +22,7 @@ pub struct Response {
 impl Response {
     /// Length of the encoded message.
     pub fn len(&self, protocol: Protocol) -> usize {
-        let entries: usize = match protocol {
-            Protocol::Delta => self.resources.iter().map(|r| r.delta_len()).sum(),
-            Protocol::StateOfTheWorld => self.resources.iter().map(|r| r.sotw_len()).sum(),
-        };
-        entries + self.tail_len(protocol)
+        self.resources.bytes(protocol) + self.tail_len(protocol)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -58,10 +52,5 @@ impl Response {
             + field_len(TYPE_URL, self.type_url.as_str().len())
             + field_len(NONCE, self.nonce.len())
             + removed
-    }
-
-    /// The resources of the encoded message, as shared pieces; the tail is all that is written for this stream.
-    pub fn shared_pieces(&self, protocol: Protocol) -> impl Iterator<Item = Piece<'_>> {
-        self.resources.iter().flat_map(move |resource| resource.entry(protocol))
     }
 }

@@ -1,11 +1,14 @@
+use std::cell::OnceCell;
 use std::sync::Arc;
 
-use pilot_base::{FastMap, Hash64, Millis, Name};
+use pilot_base::{Hash64, Millis, Name};
 
-use crate::request::{Ask, Held, Protocol, Request};
+use crate::commons::Digest;
+use crate::owed::{Owed, Owing};
+use crate::request::{Ask, Held, Initial, Protocol, Request};
 use crate::response::Response;
 use crate::watch::{Gone, Plan, Verdict, Watch};
-use crate::{Encoded, Manifests, TypeUrl, quirks};
+use crate::{Commons, Encoded, Manifests, NameSet, Parts, TypeUrl, quirks};
 
 /// How fast a session goes. Simulation and tests have their own.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,7 @@ pub enum Event {
 pub struct Session {
     protocol: Protocol,
     pacing: Pacing,
+    commons: Arc<Commons>,
     latest: Arc<Manifests>,
     up: Option<Arc<Manifests>>,
     /// Have our clusters ever stood at the client? Before, `up` is only hoped for.
@@ -57,7 +61,7 @@ pub struct Session {
     watches: [Option<Watch>; TypeUrl::ALL.len()],
     nonces: u64,
     /// Clusters that were sent on this stream and not yet followed by endpoints.
-    owed: FastMap<Name, Owed>,
+    owed: Owing,
     /// The moment for which it was last looked who of them is still owed, if nobody of them may wake up.
     owed_at: Option<Arc<Manifests>>,
     /// Until when listeners and routes wait for new clusters to be given endpoints.
@@ -66,20 +70,6 @@ pub struct Session {
     /// Did a moment move during this poll? Then other types may have something to send.
     moved: bool,
     events: Vec<Event>,
-}
-
-/// Why a cluster is owed endpoints.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Owed {
-    /// The client cannot use it and does not need to, because it is gone; but it may come back before the client has let
-    /// go of it, and then nobody would send it again.
-    Asleep,
-    /// The client had it before and goes on using the old definition.
-    Changed,
-    /// The client cannot use it yet, and nobody waits for that any more, or needs to.
-    First,
-    /// The client cannot use it yet, and what may name it waits.
-    New,
 }
 
 impl Protocol {
@@ -93,10 +83,11 @@ impl Protocol {
 }
 
 impl Session {
-    pub fn new(protocol: Protocol, manifests: Arc<Manifests>, pacing: Pacing) -> Self {
+    pub fn new(protocol: Protocol, manifests: Arc<Manifests>, pacing: Pacing, commons: Arc<Commons>) -> Self {
         Self {
             protocol,
             pacing,
+            commons,
             up: Some(Arc::clone(&manifests)),
             latest: manifests,
             clusters_stood: false,
@@ -104,7 +95,7 @@ impl Session {
             stands: Default::default(),
             watches: Default::default(),
             nonces: 0,
-            owed: FastMap::default(),
+            owed: Owing::default(),
             owed_at: None,
             warm_by: 0,
             polled_at: 0,
@@ -126,16 +117,36 @@ impl Session {
         std::mem::take(&mut self.events)
     }
 
-    /// A name as the client said it; see [`Manifests::name`].
-    pub fn name(&self, type_url: TypeUrl, text: &str) -> Name {
-        self.latest.name(type_url, text)
+    /// Names as the client said them; those that name something are the copy that everybody shares.
+    pub fn names(&self, type_url: TypeUrl, said: &[&str]) -> Arc<NameSet> {
+        let latest = self.latest.of(type_url);
+        let lookup = OnceCell::new();
+        self.commons.names(said, |text| {
+            let known = if self.commons.is_many(said.len()) {
+                lookup.get_or_init(|| self.commons.lookup(latest)).get(text)
+            } else {
+                latest.get(text)
+            };
+            known.map_or_else(|| Name::new(text), |resource| resource.name().clone())
+        })
     }
 
-    /// What the client says that it holds, for a request that follows at once.
-    pub fn held(&self, type_url: TypeUrl, text: &str, version: Option<Hash64>) -> Held {
-        let served = self.latest.of(type_url).get(text).cloned();
-        let name = served.as_ref().map_or_else(|| Name::new(text), |resource| resource.name().clone());
-        Held { name, version, served }
+    /// What the client says that it holds, for a request that follows at once. A version is missing that is not of our
+    /// making.
+    pub fn initial(&self, type_url: TypeUrl, said: &[(&str, Option<Hash64>)]) -> Initial {
+        let latest = self.latest.of(type_url);
+        let mut digest = Digest::default();
+        said.iter().for_each(|(name, version)| digest.add(name, version.unwrap_or_default()));
+        if !said.is_empty() && self.commons.digest(latest) == digest {
+            return Initial::Everything;
+        }
+        let lookup = self.commons.lookup(latest);
+        let held = |(text, version): &(&str, Option<Hash64>)| {
+            let served = lookup.get(text).cloned();
+            let name = served.as_ref().map_or_else(|| Name::new(text), |resource| resource.name().clone());
+            Held { name, version: *version, served }
+        };
+        Initial::Some(said.iter().map(held).collect())
     }
 
     /// Resources that the client refuses as they are now.
@@ -184,7 +195,7 @@ impl Session {
         };
         if type_url == TypeUrl::Cluster {
             // What the client will not have it need not be given endpoints for.
-            self.owed.retain(|name, _| !resources.contains(name));
+            self.owed.pay(resources.iter());
             if !self.clusters_stood {
                 self.up = None;
             }
@@ -201,19 +212,19 @@ impl Session {
         let Some(watch) = &mut self.watches[at] else { return };
         match ask {
             Ask::Names { names, .. } => {
-                if !watch.set_names(names) {
+                if !watch.set_names(&names) {
                     self.watches[at] = None;
                     self.stands[at] = None;
                     self.past[at] = Some(Vec::new());
                 }
             }
-            Ask::Changes { mut subscribe, unsubscribe, initial } => {
-                if is_first && !type_url.is_whole_state() {
-                    subscribe.extend(initial.iter().map(|held| held.name.clone()));
-                }
-                watch.change_names(subscribe, &unsubscribe);
-                if is_first && !initial.is_empty() {
-                    watch.set_initial(initial, self.latest.of(type_url));
+            Ask::Changes { subscribe, unsubscribe, initial } => {
+                watch.change_names(&subscribe, &unsubscribe);
+                let latest = self.latest.of(type_url);
+                match initial {
+                    Initial::Everything if is_first => watch.set_everything(latest),
+                    Initial::Some(held) if is_first && !held.is_empty() => watch.set_initial(held, latest),
+                    Initial::Everything | Initial::Some(_) => (),
                 }
             }
         }
@@ -257,7 +268,7 @@ impl Session {
         self.past[TypeUrl::Listener.index()] = None;
         self.past[TypeUrl::Route.index()] = None;
         // Clusters may have been sent before that was known.
-        self.owed.values_mut().for_each(|owed| *owed = Owed::New);
+        self.owed.turn_all(Owed::New);
         self.warm_by = self.polled_at + self.pacing.patience;
     }
 
@@ -315,7 +326,7 @@ impl Session {
 
     fn advance(&mut self, now: Millis) {
         if now >= self.warm_by {
-            self.owed.values_mut().filter(|owed| **owed == Owed::New).for_each(|owed| *owed = Owed::First);
+            self.owed.turn(Owed::New, Owed::First);
         }
         self.forget_owed(now);
         match self.watch(TypeUrl::Cluster) {
@@ -381,7 +392,8 @@ impl Session {
             if type_url == TypeUrl::Listener && self.paced(watch, now) {
                 return None;
             }
-            let plan = watch.plan(moment.of(type_url), now, &Leaving { session: self, type_url, now });
+            let leaving = Leaving { session: self, type_url, now };
+            let plan = watch.plan(moment.of(type_url), now, &leaving, &self.commons);
             let watch = self.watches[at].as_mut()?;
             if !self.protocol.can_say(type_url, &plan) && !watch.answer_due {
                 let more_to_do = watch.settle(plan);
@@ -406,23 +418,44 @@ impl Session {
             type_url,
             version: moment.version.to_string(),
             nonce: nonce.clone(),
-            resources: if whole { watch.whole_state(&plan) } else { plan.changed.clone() },
+            resources: if whole { watch.whole_state(&plan, &self.commons) } else { plan.changed.clone() },
             removed: plan.removed.clone(),
         };
-        let is_new = |watch: &Watch, name: &Name| !watch.surely_holds(name);
-        let changed: Vec<(Name, bool)> =
-            plan.changed.iter().map(|r| (r.name().clone(), is_new(watch, r.name()))).collect();
+        let sent = match type_url {
+            TypeUrl::Cluster if plan.is_everything && self.owed.is_empty() => Sent::Everything,
+            TypeUrl::Cluster => {
+                let is_new = |name: &Name| !watch.surely_holds(name);
+                Sent::Clusters(plan.changed.iter().map(|r| (r.name().clone(), is_new(r.name()))).collect())
+            }
+            TypeUrl::Endpoint if plan.is_everything => Sent::Everything,
+            TypeUrl::Endpoint => Sent::Endpoints(plan.changed.clone()),
+            _ => Sent::Other,
+        };
         watch.depart(plan, nonce, now);
-        self.stands[at] = Some(moment);
+        self.stands[at] = Some(Arc::clone(&moment));
         self.note_past(type_url);
-        match type_url {
-            TypeUrl::Cluster => self.clusters_sent(changed, now),
-            TypeUrl::Endpoint => changed.iter().for_each(|(name, _)| {
-                self.owed.remove(name);
-            }),
-            _ => (),
+        match (type_url, sent) {
+            (TypeUrl::Endpoint, Sent::Everything) => self.owed.pay_all(&moment),
+            (_, Sent::Endpoints(changed)) => self.owed.pay(changed.iter().map(|r| r.name())),
+            (_, Sent::Everything) => self.all_clusters_sent(&moment, now),
+            (_, Sent::Clusters(changed)) => self.clusters_sent(changed, now),
+            (_, Sent::Other) => (),
         }
         response
+    }
+
+    /// What a new client, which asks for endpoints before it asks for anything that would name their clusters, cannot use
+    /// yet.
+    fn unusable(&self) -> Owed {
+        let waits = self.watch(TypeUrl::Endpoint).is_some() || self.clusters_stood || self.up.is_none();
+        if waits { Owed::New } else { Owed::First }
+    }
+
+    fn all_clusters_sent(&mut self, moment: &Arc<Manifests>, now: Millis) {
+        self.warm_by = now + self.pacing.patience;
+        self.owed.owe_all(moment, self.unusable());
+        self.owed_at.clone_from(&self.stands[TypeUrl::Cluster.index()]);
+        self.repeat_owed();
     }
 
     /// Endpoints follow their clusters, and what refers to a new cluster waits until it has some.
@@ -431,15 +464,13 @@ impl Session {
             self.warm_by = now + self.pacing.patience;
         }
         let none_was_owed = self.owed.is_empty();
-        // A new client asks for endpoints before it asks for anything that would name their clusters.
-        let waits = self.watch(TypeUrl::Endpoint).is_some() || self.clusters_stood || self.up.is_none();
+        let unusable = self.unusable();
+        // What could not be used before a change cannot be used after it.
         for (name, is_new) in changed {
             if self.latest.of(TypeUrl::Endpoint).contains(&name) {
-                let unusable = if waits { Owed::New } else { Owed::First };
                 let owed = if is_new { unusable } else { Owed::Changed };
-                // What could not be used before a change cannot be used after it.
                 let after = |before: Owed| if before == Owed::Asleep { unusable } else { before.max(owed) };
-                self.owed.entry(name).and_modify(|o| *o = after(*o)).or_insert(owed);
+                self.owed.owe(name, owed, after);
             }
         }
         if none_was_owed {
@@ -449,14 +480,16 @@ impl Session {
     }
 
     fn repeat_owed(&mut self) {
-        if let Some(watch) = &mut self.watches[TypeUrl::Endpoint.index()] {
-            let due = self.owed.iter().filter(|(_, owed)| **owed != Owed::Asleep);
+        // Who has nothing is sent everything.
+        let endpoints = &mut self.watches[TypeUrl::Endpoint.index()];
+        if let Some(watch) = endpoints.as_mut().filter(|watch| !watch.has_nothing()) {
+            let due = self.owed.iter().filter(|(_, owed)| *owed != Owed::Asleep);
             due.for_each(|(name, _)| watch.repeat(name));
         }
     }
 
     fn waits_for_endpoints(&self) -> bool {
-        self.owed.values().any(|owed| *owed == Owed::New)
+        self.owed.is_waited_for()
     }
 
     /// Listeners are not pushed again and again; but who asked is answered.
@@ -517,4 +550,13 @@ impl Gone for Leaving<'_> {
         };
         moments.into_iter().flatten().find_map(|moment| moment.of(self.type_url).get(name)).cloned()
     }
+}
+
+/// What was sent, as far as others need to know.
+enum Sent {
+    Everything,
+    /// With whether each is new to the client.
+    Clusters(Vec<(Name, bool)>),
+    Endpoints(Parts),
+    Other,
 }

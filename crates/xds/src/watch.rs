@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use pilot_base::{FastSet, Hash64, Millis, Name};
 
+use crate::names::Names;
 use crate::request::{Held, WILDCARD};
-use crate::{Encoded, Manifest, TypeUrl, Why};
+use crate::{Commons, Encoded, Manifest, NameSet, Parts, Run, TypeUrl, Why};
 
 /// What a client holds under a name.
 #[derive(Clone, Debug)]
@@ -28,14 +29,14 @@ pub(crate) struct Watch {
     type_url: TypeUrl,
     introduced: bool,
     wildcard: bool,
-    names: FastSet<Name>,
-    /// Bytes of those names, and what each takes besides.
-    names_size: usize,
+    names: Names,
     base: Manifest,
     except: Exceptions,
     /// Names that must be sent whatever the client is believed to hold: newly asked for, to be repeated, or part of a
     /// response it refused (it may have kept the good part).
     unsure: FastSet<Name>,
+    /// So must every name that was asked for.
+    unsure_of_names: bool,
     flight: Option<Flight>,
     last_nonce: String,
     /// The client waits for an answer, even an empty one: so it is when it asks for everything there is.
@@ -49,20 +50,12 @@ pub(crate) struct Watch {
     overstaying: BTreeMap<Name, Millis>,
 }
 
-/// A client that asks for fewer names is not looked at with all that there is.
-const FEW: usize = 64;
-
-fn size_of_name(name: &Name) -> usize {
-    const BESIDES: usize = 64;
-    name.len() + BESIDES
-}
-
 /// A response that was sent and not yet answered.
 struct Flight {
     nonce: String,
     target: Manifest,
     except_after: Exceptions,
-    changed: Vec<Arc<Encoded>>,
+    changed: Parts,
     removed: Vec<Name>,
     is_trial: bool,
 }
@@ -70,8 +63,10 @@ struct Flight {
 /// What would bring the client to a target.
 pub(crate) struct Plan {
     /// Resources that the client does not hold like this.
-    pub(crate) changed: Vec<Arc<Encoded>>,
+    pub(crate) changed: Parts,
     pub(crate) removed: Vec<Name>,
+    /// The client had nothing, and is sent all that there is.
+    pub(crate) is_everything: bool,
     except_after: Exceptions,
     target: Manifest,
     is_trial: bool,
@@ -125,11 +120,11 @@ impl Watch {
             type_url,
             introduced: false,
             wildcard: false,
-            names: FastSet::default(),
-            names_size: 0,
+            names: Names::default(),
             base: Manifest::default(),
             except: Exceptions::new(),
             unsure: FastSet::default(),
+            unsure_of_names: false,
             flight: None,
             last_nonce: String::new(),
             answer_due: type_url.is_whole_state(),
@@ -150,17 +145,22 @@ impl Watch {
 
     /// Nothing in flight, nothing being searched, nothing owed.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.flight.is_none() && self.trials.is_empty() && self.unsure.is_empty() && !self.answer_due
+        self.flight.is_none() && self.trials.is_empty() && !self.owes_names() && !self.answer_due
     }
 
     /// The client holds exactly what the base says, and of names that are not in it nothing that would matter.
     pub(crate) fn is_clean(&self) -> bool {
         let matters = |holding: &Holding| !matches!(holding, Holding::Unserved(..));
-        self.flight.is_none() && !self.except.values().any(matters) && self.unsure.is_empty()
+        self.flight.is_none() && !self.except.values().any(matters) && !self.owes_names()
     }
 
     pub(crate) fn is_searching(&self) -> bool {
         !self.trials.is_empty()
+    }
+
+    /// Was the client sent nothing yet, or nothing that it took?
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.flight.is_none() && self.base.is_default() && self.except.is_empty()
     }
 
     /// Is there something that the client will not have, as far as that is known?
@@ -170,7 +170,7 @@ impl Watch {
 
     /// Is it certain that the client has some version of this?
     pub(crate) fn surely_holds(&self, name: &Name) -> bool {
-        self.wants(name) && matches!(self.holding(name), Holding::Resource(_)) && !self.unsure.contains(name)
+        self.wants(name) && matches!(self.holding(name), Holding::Resource(_)) && !self.is_unsure(name)
     }
 
     /// May the client have something under this name?
@@ -184,7 +184,11 @@ impl Watch {
     }
 
     pub(crate) fn owes_names(&self) -> bool {
-        !self.unsure.is_empty()
+        self.unsure_of_names || !self.unsure.is_empty()
+    }
+
+    fn is_unsure(&self, name: &Name) -> bool {
+        self.unsure_of_names && self.names.contains(name) || self.unsure.contains(name)
     }
 
     pub(crate) fn last_nonce(&self) -> &str {
@@ -210,24 +214,21 @@ impl Watch {
     }
 
     pub(crate) fn names_size(&self) -> usize {
-        self.names_size
+        self.names.size()
     }
 
     /// The client's whole list of names. Tells whether it still wants anything.
-    pub(crate) fn set_names(&mut self, names: Vec<Name>) -> bool {
+    pub(crate) fn set_names(&mut self, asked: &Arc<NameSet>) -> bool {
         let nothing_said =
-            names.is_empty() && self.type_url.is_whole_state() && (!self.introduced || self.wildcard);
-        let everything = nothing_said || names.iter().any(|name| name == WILDCARD);
+            asked.is_empty() && self.type_url.is_whole_state() && (!self.introduced || self.wildcard);
+        let everything = nothing_said || asked.contains(WILDCARD);
         self.introduced = true;
-        let asked: FastSet<Name> = names.into_iter().filter(|name| name != WILDCARD).collect();
-        let gone: Vec<Name> = self.names.iter().filter(|name| !asked.contains(*name)).cloned().collect();
-        for name in gone {
-            self.unsubscribe(&name);
-        }
-        for name in asked {
-            if !self.names.contains(&name) {
-                self.subscribe(name);
+        if !self.names.is(asked) {
+            let gone: Vec<Name> = self.names.iter().filter(|name| !asked.contains(name)).cloned().collect();
+            for name in gone {
+                self.unsubscribe(&name);
             }
+            self.subscribe_all(asked, |watch, name| !watch.names.contains(name));
         }
         if everything {
             self.want_all();
@@ -237,26 +238,47 @@ impl Watch {
         self.wildcard || !self.names.is_empty()
     }
 
-    pub(crate) fn change_names(&mut self, subscribe: Vec<Name>, unsubscribe: &[Name]) {
+    pub(crate) fn change_names(&mut self, subscribe: &Arc<NameSet>, unsubscribe: &[Name]) {
         if !self.introduced && subscribe.is_empty() && self.type_url.is_whole_state() {
             self.want_all();
         }
         self.introduced = true;
-        for name in subscribe {
-            if name == WILDCARD { self.want_all() } else { self.subscribe(name) }
+        if subscribe.contains(WILDCARD) {
+            self.want_all();
         }
+        self.subscribe_all(subscribe, |_, _| true);
         for name in unsubscribe {
             if name == WILDCARD { self.want_by_name() } else { self.unsubscribe(name) }
+        }
+    }
+
+    /// What a client asks for first, and is not sure of, is not written down again name by name.
+    fn subscribe_all(&mut self, asked: &Arc<NameSet>, is_new: fn(&Self, &Name) -> bool) {
+        if self.names.is_empty() && !asked.contains(WILDCARD) {
+            self.names.set(Arc::clone(asked));
+            self.unsure_of_names = !asked.is_empty();
+            return;
+        }
+        let new: Vec<&Name> = asked.iter().filter(|name| *name != WILDCARD && is_new(self, name)).collect();
+        for name in new {
+            self.subscribe(name.clone());
         }
     }
 
     /// What the client kept from an earlier stream. Compared with what there is now, then forgotten: only differences stay.
     pub(crate) fn set_initial(&mut self, initial: Vec<Held>, target: &Manifest) {
         self.base = target.clone();
+        if std::mem::take(&mut self.unsure_of_names) {
+            self.unsure.extend(self.names.iter().cloned());
+        }
         let mut told = FastSet::default();
         for Held { name, version, served } in initial {
             if !self.wants(&name) {
-                continue;
+                // What it holds of everything there is it asks for, though it need not say so.
+                if self.type_url.is_whole_state() {
+                    continue;
+                }
+                self.subscribe(name.clone());
             }
             let resource = served.as_ref().or_else(|| target.get(&name));
             if resource.is_some_and(|resource| version == Some(resource.version())) {
@@ -271,6 +293,19 @@ impl Watch {
                 self.except.insert(name.clone(), Holding::Nothing);
             }
         }
+    }
+
+    /// The client kept all that there is now, and nothing else, in the versions of now.
+    pub(crate) fn set_everything(&mut self, target: &Manifest) {
+        self.base = target.clone();
+        if !self.wildcard && !self.names.cover_all(target) {
+            let all: Vec<Name> = target.iter().map(|resource| resource.name().clone()).collect();
+            all.into_iter().for_each(|name| self.names.insert(name));
+        }
+        let all_served = !self.wildcard && self.names.len() == target.iter().count();
+        let asked = self.names.iter().filter(|_| self.unsure_of_names && !all_served).chain(&self.unsure);
+        self.unsure = asked.filter(|name| !target.contains(name)).cloned().collect();
+        self.unsure_of_names = false;
     }
 
     /// Whatever it had by name is sent again: it asks for everything, and everything is the answer.
@@ -294,16 +329,11 @@ impl Watch {
 
     fn subscribe(&mut self, name: Name) {
         self.unsure.insert(name.clone());
-        let size = size_of_name(&name);
-        if self.names.insert(name) {
-            self.names_size += size;
-        }
+        self.names.insert(name);
     }
 
     fn unsubscribe(&mut self, name: &Name) {
-        if self.names.remove(name) {
-            self.names_size -= size_of_name(name);
-        }
+        self.names.remove(name);
         if !self.wildcard {
             self.unsure.remove(name);
             self.except.remove(name);
@@ -313,7 +343,7 @@ impl Watch {
 
     /// Sends this again, though it did not change.
     pub(crate) fn repeat(&mut self, name: &Name) {
-        if self.wants(name) {
+        if self.wants(name) && !self.is_unsure(name) {
             self.unsure.insert(name.clone());
         }
     }
@@ -321,77 +351,120 @@ impl Watch {
     // --- what the client is sent
 
     /// What it takes to bring the client to `target`.
-    pub(crate) fn plan(&self, target: &Manifest, now: Millis, gone: &dyn Gone) -> Plan {
-        let trial = self.trials.front();
+    pub(crate) fn plan(&self, target: &Manifest, now: Millis, gone: &dyn Gone, commons: &Commons) -> Plan {
         let mut plan = Plan {
-            changed: Vec::new(),
+            changed: Parts::default(),
             removed: Vec::new(),
+            is_everything: false,
             except_after: Exceptions::new(),
             target: target.clone(),
-            is_trial: trial.is_some(),
+            is_trial: self.is_searching(),
             overstaying: BTreeMap::new(),
             postponed: Vec::new(),
         };
-        for (name, wanted) in self.in_question(target) {
-            let since = self.overstaying.get(&name).copied().unwrap_or(now);
-            let what = match self.what_to_do(&name, wanted) {
-                Todo::Remove { held } if !gone.may_go(&name, since) => {
-                    let stand_in = gone.stand_in(&name).filter(|_| self.unsure.contains(&name));
-                    if held || stand_in.is_some() {
-                        plan.overstaying.insert(name.clone(), since);
-                    }
-                    match stand_in {
-                        Some(resource) => {
-                            plan.except_after.insert(name.clone(), Holding::Resource(Arc::clone(&resource)));
-                            Todo::Send(resource)
-                        }
-                        None if held => Todo::Keep,
-                        None => Todo::Remove { held },
-                    }
-                }
-                // What is not in the part under trial stays as it is until that is over.
-                Todo::Send(_) | Todo::Remove { .. } if trial.is_some_and(|names| !names.contains(&name)) => {
-                    plan.postponed.push(name.clone());
-                    Todo::Keep
-                }
-                what => what,
-            };
-            match what {
-                Todo::Nothing => (),
-                Todo::Keep => drop(plan.except_after.insert(name.clone(), self.holding(&name))),
-                Todo::Send(resource) => plan.changed.push(resource),
-                Todo::Remove { .. } => self.part_with(name, &mut plan),
+        if self.has_nothing() && !self.is_refusing() && (self.wildcard || commons.is_many(self.names.len())) {
+            (plan.changed, plan.is_everything) = self.all_of(target, commons);
+            for name in self.asked_in_vain(target, plan.changed.len()) {
+                self.consider(name, None, (now, gone), &mut plan);
             }
-        }
-        plan
-    }
-
-    /// Names of which it must be asked what they need, in an order that clients with the same names share.
-    fn in_question<'a>(&'a self, target: &'a Manifest) -> Vec<(Name, Option<&'a Arc<Encoded>>)> {
-        let has_nothing = self.base.is_default() && self.except.is_empty();
-        if has_nothing && (self.wildcard || self.names.len() > FEW) {
-            let served = target.iter().filter(|resource| self.wants(resource.name()));
-            let mut all: Vec<_> = served.map(|resource| (resource.name().clone(), Some(resource))).collect();
-            if self.wildcard || all.len() < self.names.len() {
-                let mut unserved: Vec<&Name> =
-                    self.unsure.iter().filter(|name| self.wants(name) && !target.contains(name)).collect();
-                unserved.sort_unstable();
-                all.extend(unserved.into_iter().map(|name| (name.clone(), None)));
-            }
-            return all;
+            return plan;
         }
         let mut names = BTreeSet::new();
         self.base.diff(target, &mut names);
         names.extend(self.except.keys().cloned());
         names.extend(self.unsure.iter().cloned());
-        names.retain(|name| self.wants(name));
-        names.into_iter().map(|name| (name.clone(), target.get(&name))).collect()
+        if self.unsure_of_names {
+            names.extend(self.names.iter().cloned());
+        }
+        for name in names.into_iter().filter(|name| self.wants(name)) {
+            let wanted = target.get(&name);
+            self.consider(name, wanted, (now, gone), &mut plan);
+        }
+        plan
+    }
+
+    /// Everything that the client wants of a target, in an order that clients with the same names share; and whether that is
+    /// all there is.
+    fn all_of(&self, target: &Manifest, commons: &Commons) -> (Parts, bool) {
+        let (mut parts, mut is_all) = (Parts::default(), true);
+        let is_covered = |run: &Run| {
+            self.wildcard || self.names.cover(run.entries().iter().map(|resource| resource.name()))
+        };
+        for (at, layer) in target.layers().iter().enumerate() {
+            let run = commons.run(layer).filter(|run| target.is_all_seen(at) && is_covered(run));
+            let Some(run) = run else {
+                for resource in target.seen(at) {
+                    if self.wants(resource.name()) {
+                        parts.push(Arc::clone(resource));
+                    } else {
+                        is_all = false;
+                    }
+                }
+                continue;
+            };
+            parts.push_run(run);
+        }
+        (parts, is_all)
+    }
+
+    /// Names that the client waits for and that nobody serves, when it is sent so many others.
+    fn asked_in_vain(&self, target: &Manifest, served: usize) -> Vec<Name> {
+        if !self.wildcard && served == self.names.len() {
+            return Vec::new();
+        }
+        let asked = self.names.iter().filter(|_| self.unsure_of_names).chain(&self.unsure);
+        let mut vain: Vec<Name> =
+            asked.filter(|name| self.wants(name) && !target.contains(name)).cloned().collect();
+        vain.sort_unstable();
+        vain.dedup();
+        vain
+    }
+
+    /// What one name needs.
+    fn consider(
+        &self,
+        name: Name,
+        wanted: Option<&Arc<Encoded>>,
+        (now, gone): (Millis, &dyn Gone),
+        plan: &mut Plan,
+    ) {
+        let since = self.overstaying.get(&name).copied().unwrap_or(now);
+        let what = match self.what_to_do(&name, wanted) {
+            Todo::Remove { held } if !gone.may_go(&name, since) => {
+                let stand_in = gone.stand_in(&name).filter(|_| self.is_unsure(&name));
+                if held || stand_in.is_some() {
+                    plan.overstaying.insert(name.clone(), since);
+                }
+                match stand_in {
+                    Some(resource) => {
+                        plan.except_after.insert(name.clone(), Holding::Resource(Arc::clone(&resource)));
+                        Todo::Send(resource)
+                    }
+                    None if held => Todo::Keep,
+                    None => Todo::Remove { held },
+                }
+            }
+            // What is not in the part under trial stays as it is until that is over.
+            Todo::Send(_) | Todo::Remove { .. }
+                if self.trials.front().is_some_and(|names| !names.contains(&name)) =>
+            {
+                plan.postponed.push(name.clone());
+                Todo::Keep
+            }
+            what => what,
+        };
+        match what {
+            Todo::Nothing => (),
+            Todo::Keep => drop(plan.except_after.insert(name.clone(), self.holding(&name))),
+            Todo::Send(resource) => plan.changed.push(resource),
+            Todo::Remove { .. } => self.part_with(name, plan),
+        }
     }
 
     /// Nobody serves it any more, or ever did: that is said, or the name is said to be gone.
     fn part_with(&self, name: Name, plan: &mut Plan) {
         let holding = self.holding(&name);
-        let unsure = self.unsure.contains(&name);
+        let unsure = self.is_unsure(&name);
         let why = match holding {
             Holding::Unserved(_, Why::InVain) if !unsure && self.base.says_the_same_in_vain(&plan.target) => {
                 plan.except_after.insert(name, holding);
@@ -417,7 +490,7 @@ impl Watch {
     }
 
     fn what_to_do(&self, name: &Name, wanted: Option<&Arc<Encoded>>) -> Todo {
-        let unsure = self.unsure.contains(name);
+        let unsure = self.is_unsure(name);
         match (wanted, self.holding(name)) {
             (Some(wanted), Holding::Resource(has)) if !unsure && has == *wanted => Todo::Nothing,
             (Some(wanted), _) if self.refused.get(name) == Some(&wanted.version()) => Todo::Keep,
@@ -429,9 +502,15 @@ impl Watch {
     }
 
     /// Everything that a client must be told when only the whole can be told.
-    pub(crate) fn whole_state(&self, plan: &Plan) -> Vec<Arc<Encoded>> {
-        let wanted = plan.target.iter().filter(|r| self.wants(r.name()));
-        let current = wanted.filter(|r| !plan.except_after.contains_key(r.name())).cloned();
+    pub(crate) fn whole_state(&self, plan: &Plan, commons: &Commons) -> Parts {
+        if plan.is_everything {
+            return plan.changed.clone();
+        }
+        let (current, _) = self.all_of(&plan.target, commons);
+        if plan.except_after.is_empty() {
+            return current;
+        }
+        let current = current.iter().filter(|r| !plan.except_after.contains_key(r.name())).cloned();
         let kept = plan.except_after.values().filter_map(|holding| match holding {
             Holding::Resource(resource) => Some(Arc::clone(resource)),
             Holding::Unserved(..) | Holding::Unknown | Holding::Nothing => None,
@@ -449,7 +528,7 @@ impl Watch {
         if plan.is_trial {
             self.trials.pop_front();
         }
-        !self.trials.is_empty() || !self.unsure.is_empty()
+        !self.trials.is_empty() || self.owes_names()
     }
 
     pub(crate) fn depart(&mut self, plan: Plan, nonce: String, now: Millis) {
@@ -457,7 +536,7 @@ impl Watch {
         self.answer_due = false;
         self.last_sent = Some(now);
         self.last_nonce.clone_from(&nonce);
-        let Plan { changed, removed, except_after, target, is_trial, overstaying, postponed: _ } = plan;
+        let Plan { changed, removed, except_after, target, is_trial, overstaying, .. } = plan;
         self.overstaying = overstaying;
         self.flight = Some(Flight { nonce, target, except_after, changed, removed, is_trial });
     }
@@ -465,6 +544,7 @@ impl Watch {
     /// The plan has dealt with every name, except those that it put off.
     fn forget_doubts(&mut self, plan: &Plan) {
         self.unsure = plan.postponed.iter().cloned().collect();
+        self.unsure_of_names = false;
         self.refused.retain(|name, version| match plan.target.get(name) {
             Some(resource) => resource.version() == *version,
             None => match plan.except_after.get(name) {
@@ -501,12 +581,13 @@ impl Watch {
                 self.except.insert(name.clone(), Holding::Unknown);
             }
         }
-        let guilty: Vec<&Arc<Encoded>> = match &flight.changed[..] {
+        let changed: Vec<&Arc<Encoded>> = flight.changed.iter().collect();
+        let guilty: Vec<&Arc<Encoded>> = match changed[..] {
             [only] => vec![only],
-            changed => named_in(error, changed),
+            _ => named_in(error, &changed),
         };
-        if guilty.is_empty() && flight.changed.len() > 1 {
-            let names: Vec<Name> = flight.changed.iter().map(|r| r.name().clone()).collect();
+        if guilty.is_empty() && changed.len() > 1 {
+            let names: Vec<Name> = changed.iter().map(|r| r.name().clone()).collect();
             let (first, second) = names.split_at(names.len() / 2);
             self.trials.push_front(second.iter().cloned().collect());
             self.trials.push_front(first.iter().cloned().collect());
@@ -529,8 +610,9 @@ impl Watch {
 }
 
 /// The resources that an error message names. A name that occurs only as part of a longer one is not meant.
-fn named_in<'a>(error: &str, resources: &'a [Arc<Encoded>]) -> Vec<&'a Arc<Encoded>> {
-    let mut by_length: Vec<&Arc<Encoded>> = resources.iter().filter(|r| !r.name().is_empty()).collect();
+fn named_in<'a>(error: &str, resources: &[&'a Arc<Encoded>]) -> Vec<&'a Arc<Encoded>> {
+    let mut by_length: Vec<&Arc<Encoded>> =
+        resources.iter().copied().filter(|r| !r.name().is_empty()).collect();
     by_length.sort_by_key(|r| std::cmp::Reverse(r.name().len()));
     let mut taken: Vec<std::ops::Range<usize>> = Vec::new();
     let mut named = Vec::new();
@@ -569,7 +651,10 @@ mod tests {
     fn blamed(error: &str, names: &[&str]) -> Vec<String> {
         let encode = |name: &&str| Arc::new(Encoded::new(TypeUrl::Listener, (*name).into(), b""));
         let resources: Vec<_> = names.iter().map(encode).collect();
-        named_in(error, &resources).into_iter().map(|r| r.name().to_string()).collect()
+        named_in(error, &resources.iter().collect::<Vec<_>>())
+            .into_iter()
+            .map(|r| r.name().to_string())
+            .collect()
     }
 
     #[test]

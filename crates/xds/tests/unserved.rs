@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use pilot_base::Name;
 use pilot_xds::{
-    Ask, Encoded, Manifest, Manifests, Pacing, Protocol, Request, Response, Session, TypeUrl, Unserved, Why,
+    Ask, Encoded, Initial, Manifest, Manifests, Pacing, Protocol, Request, Response, Session, TypeUrl,
+    Unserved, Why,
 };
 
 fn word(name: &Name, why: Why, _: &Manifest, common: &[u8]) -> Encoded {
@@ -30,20 +31,24 @@ struct Client(Session);
 
 impl Client {
     fn new(world: Arc<Manifests>) -> Self {
-        let mut client = Self(Session::new(Protocol::Delta, world, Pacing::default()));
+        let mut client = Self(Session::new(Protocol::Delta, world, Pacing::default(), Arc::default()));
         client.ask(TypeUrl::Cluster, &["*"]);
         client.accept();
         client
     }
 
     fn ask(&mut self, type_url: TypeUrl, names: &[&str]) {
-        let subscribe = names.iter().map(|name| Name::new(name)).collect();
-        let ask = Ask::Changes { subscribe, unsubscribe: Vec::new(), initial: Vec::new() };
+        let subscribe = Arc::new(names.iter().map(|name| Name::new(name)).collect());
+        let ask = Ask::Changes { subscribe, unsubscribe: Vec::new(), initial: Initial::Some(Vec::new()) };
         self.0.request(Request { type_url, nonce: String::new(), error: None, ask });
     }
 
     fn answer(&mut self, response: &Response, error: Option<&str>) {
-        let ask = Ask::Changes { subscribe: Vec::new(), unsubscribe: Vec::new(), initial: Vec::new() };
+        let ask = Ask::Changes {
+            subscribe: Arc::default(),
+            unsubscribe: Vec::new(),
+            initial: Initial::Some(Vec::new()),
+        };
         let (nonce, error) = (response.nonce.clone(), error.map(str::to_owned));
         self.0.request(Request { type_url: response.type_url, nonce, error, ask });
     }
@@ -131,7 +136,8 @@ fn routes_stay_while_the_client_refuses_to_change_its_listener() {
             .with_unserved(Unserved { form: word, common: (*b"nobody").into() });
         Arc::new(world)
     };
-    let mut client = Client(Session::new(Protocol::Delta, of(b"1", &["80"]), Pacing::default()));
+    let mut client =
+        Client(Session::new(Protocol::Delta, of(b"1", &["80"]), Pacing::default(), Arc::default()));
     client.ask(TypeUrl::Listener, &["*"]);
     client.ask(TypeUrl::Route, &["80"]);
     client.accept();

@@ -74,7 +74,11 @@ mod tests {
         let names: Vec<String> =
             filters(&all.iter().collect::<Vec<_>>()).into_iter().map(|filter| filter.name).collect();
         assert_eq!(names, ["envoy.filters.http.rbac.DENY", "envoy.filters.http.rbac"]);
-        assert_eq!(filters(&[&policy("nobody", AuthzAction::Allow, 0)]).len(), 1, "who allows nothing denies");
+        assert_eq!(
+            filters(&[&policy("nobody", AuthzAction::Allow, 0)]).len(),
+            1,
+            "who allows nothing denies"
+        );
         assert!(filters(&[&policy("nobody", AuthzAction::Deny, 0)]).is_empty());
     }
 }

@@ -1,0 +1,225 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pilot_base::{FastMap, Hash64, Name};
+
+use crate::{Encoded, Layer, Manifest, NameSet, Protocol};
+
+/// What streams have in common, worked out and kept once for all of them.
+///
+/// Nothing depends on it but cost: a stream with commons of its own does and says the same.
+pub struct Commons {
+    /// Fewer resources or names are not worth sharing.
+    least: usize,
+    runs: Mutex<FastMap<RunKey, Vec<Arc<Run>>>>,
+    names: Mutex<Sets>,
+}
+
+/// The sets of names that clients ask for, for as long as one of them does.
+#[derive(Default)]
+struct Sets {
+    by_hash: FastMap<u64, Weak<NameSet>>,
+    /// With so many it is looked which of them nobody has any more.
+    full: usize,
+}
+
+impl Sets {
+    fn insert(&mut self, hash: u64, set: &Arc<NameSet>) {
+        if self.by_hash.len() >= self.full {
+            self.by_hash.retain(|_, set| set.strong_count() > 0);
+            self.full = 2 * self.by_hash.len() + 64;
+        }
+        self.by_hash.insert(hash, Arc::downgrade(set));
+    }
+}
+
+/// Not who a layer is, but enough to tell most of them apart: how many it has, and where the first one is.
+type RunKey = (usize, usize);
+
+/// All resources of a layer, one behind the other, with what every stream would work out about them again.
+pub struct Run {
+    layer: Layer,
+    /// In order of their names.
+    entries: Box<[Arc<Encoded>]>,
+    lens: [usize; 2],
+    digest: Digest,
+    bodies: [OnceLock<Box<[Bytes]>>; 2],
+    index: OnceLock<FastMap<Name, u32>>,
+    used: AtomicBool,
+}
+
+/// Names with their versions, told apart from others without a look at any of them. It can be added to name by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Digest {
+    sum: u64,
+    count: usize,
+}
+
+impl Digest {
+    pub(crate) fn add(&mut self, name: &str, version: Hash64) {
+        self.sum = self.sum.wrapping_add(Hash64::of_named(name, version).0);
+        self.count += 1;
+    }
+
+    fn join(&mut self, other: Self) {
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.count += other.count;
+    }
+}
+
+impl Default for Commons {
+    fn default() -> Self {
+        /// A handful of resources costs less than looking them up among what is shared.
+        const LEAST: usize = 64;
+        Self::with_least(LEAST)
+    }
+}
+
+impl Commons {
+    /// With `least` resources or names something is shared.
+    pub fn with_least(least: usize) -> Self {
+        Self { least, runs: Mutex::default(), names: Mutex::default() }
+    }
+
+    pub(crate) fn is_many(&self, count: usize) -> bool {
+        count >= self.least
+    }
+
+    /// The run of a layer, unless it is too short to be shared.
+    pub(crate) fn run(&self, layer: &Layer) -> Option<Arc<Run>> {
+        let (_, first) = layer.first().filter(|_| self.is_many(layer.len()))?;
+        let key = (layer.len(), first.as_ref().map_or(0, |encoded| Arc::as_ptr(encoded).addr()));
+        let mut runs = self.runs.lock();
+        let like = runs.entry(key).or_default();
+        if let Some(run) = like.iter().find(|run| run.layer.ptr_eq(layer)) {
+            run.used.store(true, Ordering::Relaxed);
+            return Some(Arc::clone(run));
+        }
+        let run = Arc::new(Run::new(layer));
+        like.push(Arc::clone(&run));
+        Some(run)
+    }
+
+    /// Names that a client said, as one set for all who said the same. `make` turns a text into a name.
+    pub(crate) fn names(&self, said: &[&str], make: impl FnMut(&str) -> Name) -> Arc<NameSet> {
+        let collect = |make| Arc::new(said.iter().copied().map(make).collect::<NameSet>());
+        if !self.is_many(said.len()) {
+            return collect(make);
+        }
+        let hash = said.iter().fold(0_u64, |sum, name| sum.wrapping_add(Hash64::of(name.as_bytes()).0));
+        let known = self.names.lock().by_hash.get(&hash).and_then(Weak::upgrade);
+        match known {
+            // Who is bent on harm finds names with the same hash, so it only tells where to look.
+            Some(set) if set.is_said_by(said.iter().copied()) => set,
+            _ => {
+                let set = collect(make);
+                self.names.lock().insert(hash, &set);
+                set
+            }
+        }
+    }
+
+    /// Is there anything to sweep?
+    pub fn is_empty(&self) -> bool {
+        self.runs.lock().is_empty()
+    }
+
+    /// Lets go of runs that nobody asked for since the last time.
+    pub fn sweep(&self) {
+        let mut runs = self.runs.lock();
+        runs.retain(|_, like| {
+            like.retain(|run| run.used.swap(false, Ordering::Relaxed));
+            !like.is_empty()
+        });
+    }
+
+    /// How to find resources of a manifest by name, many of them.
+    pub(crate) fn lookup<'a>(&self, manifest: &'a Manifest) -> Lookup<'a> {
+        let place = |layer: &'a Layer| match self.run(layer) {
+            Some(run) => Place::Run(run),
+            None => Place::Layer(layer),
+        };
+        Lookup(manifest.layers().iter().rev().filter(|layer| !layer.is_empty()).map(place).collect())
+    }
+
+    /// What a client has that has all of a manifest.
+    pub(crate) fn digest(&self, manifest: &Manifest) -> Digest {
+        let mut digest = Digest::default();
+        for at in 0..manifest.layers().len() {
+            match self.run(&manifest.layers()[at]).filter(|_| manifest.is_all_seen(at)) {
+                Some(run) => digest.join(run.digest),
+                None => manifest.seen(at).for_each(|entry| digest.add(entry.name(), entry.version())),
+            }
+        }
+        digest
+    }
+}
+
+impl Run {
+    fn new(layer: &Layer) -> Self {
+        let entries: Box<[Arc<Encoded>]> = layer.iter().filter_map(|(_, encoded)| encoded.clone()).collect();
+        let mut digest = Digest::default();
+        entries.iter().for_each(|entry| digest.add(entry.name(), entry.version()));
+        let len = |protocol| entries.iter().map(|entry| entry.len(protocol)).sum();
+        Self {
+            layer: layer.clone(),
+            lens: [Protocol::StateOfTheWorld, Protocol::Delta].map(len),
+            digest,
+            entries,
+            bodies: Default::default(),
+            index: OnceLock::new(),
+            used: AtomicBool::new(true),
+        }
+    }
+
+    pub fn entries(&self) -> &[Arc<Encoded>] {
+        &self.entries
+    }
+
+    /// Bytes of its entries in a response.
+    pub fn len(&self, protocol: Protocol) -> usize {
+        self.lens[protocol as usize]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The bytes of its entries, put together by `make` for the first who wants them.
+    pub fn body(&self, protocol: Protocol, make: impl FnOnce() -> Vec<Bytes>) -> &[Bytes] {
+        self.bodies[protocol as usize].get_or_init(|| make().into())
+    }
+
+    fn get(&self, name: &str) -> Option<Option<&Arc<Encoded>>> {
+        let index = self.index.get_or_init(|| {
+            let named = (0u32..).zip(&self.entries);
+            named.map(|(at, entry)| (entry.name().clone(), at)).collect()
+        });
+        match index.get(name) {
+            Some(at) => Some(self.entries.get(*at as usize)),
+            // What is hidden is not an entry.
+            None if self.entries.len() == self.layer.len() => None,
+            None => self.layer.get(name).map(Option::as_ref),
+        }
+    }
+}
+
+/// The resources of a manifest by name.
+pub(crate) struct Lookup<'a>(Vec<Place<'a>>);
+
+enum Place<'a> {
+    Layer(&'a Layer),
+    Run(Arc<Run>),
+}
+
+impl Lookup<'_> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Encoded>> {
+        let found = self.0.iter().find_map(|place| match place {
+            Place::Layer(layer) => layer.get(name).map(Option::as_ref),
+            Place::Run(run) => run.get(name),
+        });
+        found.flatten()
+    }
+}
