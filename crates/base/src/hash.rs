@@ -18,7 +18,6 @@ impl Hash64 {
 
     /// Eleven characters of the URL-safe base-64 alphabet: short enough to stand in every resource.
     pub fn to_text(self) -> [u8; 11] {
-        const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let mut text = [0; 11];
         for (i, c) in text.iter_mut().enumerate() {
             let shift = 58_i32 - 6 * i32::try_from(i).unwrap_or(0);
@@ -30,23 +29,34 @@ impl Hash64 {
 
     /// What [`to_text`](Self::to_text) made a text of.
     pub fn from_text(text: &[u8]) -> Option<Self> {
-        let text: [u8; 11] = text.try_into().ok()?;
-        let mut value = 0_u64;
-        for (i, c) in text.into_iter().enumerate() {
-            let six = match c {
-                b'A'..=b'Z' => c - b'A',
-                b'a'..=b'z' => c - b'a' + 26,
-                b'0'..=b'9' => c - b'0' + 52,
-                b'-' => 62,
-                b'_' => 63,
-                _ => return None,
-            };
-            let shift = 58_i32 - 6 * i32::try_from(i).unwrap_or(0);
-            value |= if shift >= 0 { u64::from(six) << shift } else { u64::from(six) >> -shift };
-        }
-        Some(Self(value)).filter(|hash| hash.to_text() == text)
+        let text: &[u8; 11] = text.try_into().ok()?;
+        let mut wrong = 0;
+        let mut six = |c: u8| {
+            let six = SIX_BITS[usize::from(c)];
+            wrong |= six & NO_LETTER;
+            u64::from(six)
+        };
+        // Ten letters have sixty bits; the last one has four and no others.
+        let most = text[..10].iter().fold(0, |value, c| value << 6 | six(*c));
+        let last = six(text[10]);
+        (wrong == 0 && last & 3 == 0).then(|| Self(most << 4 | last >> 2))
     }
 }
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+const NO_LETTER: u8 = 0x80;
+
+/// What each letter of the alphabet stands for. Who comes back says thousands of versions, so it is looked up.
+const SIX_BITS: [u8; 256] = {
+    let mut table = [NO_LETTER; 256];
+    let mut at = 0;
+    while at < ALPHABET.len() {
+        table[ALPHABET[at] as usize] = at as u8;
+        at += 1;
+    }
+    table
+};
 
 impl fmt::Display for Hash64 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderValue, Request, Response, header};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
-use tonic::{Status, Streaming};
-use tonic_prost::ProstDecoder;
 
 use crate::body::StreamBody;
 use crate::incoming::{DeltaRequest, Incoming, SotwRequest};
+use crate::messages::Messages;
 use crate::stream::{Hub, serve};
 
 /// The aggregated discovery service, on the level of HTTP: so that what is sent may share its bytes.
@@ -26,8 +26,7 @@ impl NamedService for Ads {
 
 impl Ads {
     fn answer<M: Incoming>(&self, request: Request<Body>) -> Response<Body> {
-        let decoder = ProstDecoder::<M>::new(Default::default());
-        let incoming = Streaming::new_request(decoder, request.into_body(), None, Some(self.max_request));
+        let incoming = Messages::<M>::new(request.into_body(), self.max_request);
         let hub = Arc::clone(&self.hub);
         let body = StreamBody::new(|out| Box::pin(serve(hub, incoming, out)));
         let mut response = Response::new(Body::new(body));

@@ -1,123 +1,201 @@
 //! What clients say, read without a copy of the thousands of names in it.
 //!
-//! The messages are Envoy's, field by field as far as they are read here; but names stay where they arrived, and become
-//! the copy that everybody shares if there is something with that name.
+//! Names stay where they arrived until it is known what they name: then the copy that everybody shares takes their place.
 
 use bytes::Bytes;
 use pilot_base::{Hash64, Name};
 use pilot_envoy_api::envoy::config::core::v3::Node;
 use pilot_envoy_api::google::rpc::Status as RpcStatus;
 use pilot_xds::{Ask, Protocol, Request, Session, TypeUrl};
+use prost::Message as _;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tonic::Status;
 
 /// More of an error text nobody reads.
 const MAX_ERROR: usize = 4 << 10;
 
 /// The two requests, as far as they say the same.
-pub(crate) trait Incoming: prost::Message + Default + 'static {
+pub(crate) trait Incoming: Sized + Send + 'static {
     const PROTOCOL: Protocol;
-    fn node(&self) -> Option<&Node>;
-    fn type_url(&self) -> &str;
+    fn read(message: Bytes) -> Result<Self, Status>;
+    fn envelope(&self) -> &Envelope;
     fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status>;
+
+    fn node(&self) -> Result<Option<Node>, Status> {
+        let node = self.envelope().node.clone();
+        node.map(|node| Node::decode(node).map_err(|error| malformed("node", &error))).transpose()
+    }
+
+    fn type_url(&self) -> &str {
+        &self.envelope().type_url
+    }
+}
+
+/// What stands around the names.
+#[derive(Default)]
+pub(crate) struct Envelope {
+    node: Option<Bytes>,
+    type_url: String,
+    nonce: String,
+    error: Option<String>,
+}
+
+/// Where that stands in a message.
+struct Numbers {
+    node: u32,
+    type_url: u32,
+    nonce: u32,
+    error: u32,
 }
 
 /// `envoy.service.discovery.v3.DiscoveryRequest`
-#[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct SotwRequest {
-    #[prost(string, tag = "1")]
-    version_info: String,
-    #[prost(message, optional, tag = "2")]
-    node: Option<Node>,
-    #[prost(bytes = "bytes", repeated, tag = "3")]
-    resource_names: Vec<Bytes>,
-    #[prost(string, tag = "4")]
-    type_url: String,
-    #[prost(string, tag = "5")]
-    response_nonce: String,
-    #[prost(message, optional, tag = "6")]
-    error_detail: Option<RpcStatus>,
+    envelope: Envelope,
+    message: Bytes,
 }
 
 /// `envoy.service.discovery.v3.DeltaDiscoveryRequest`
-#[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DeltaRequest {
-    #[prost(message, optional, tag = "1")]
-    node: Option<Node>,
-    #[prost(string, tag = "2")]
-    type_url: String,
-    #[prost(bytes = "bytes", repeated, tag = "3")]
-    resource_names_subscribe: Vec<Bytes>,
-    #[prost(bytes = "bytes", repeated, tag = "4")]
-    resource_names_unsubscribe: Vec<Bytes>,
-    #[prost(message, repeated, tag = "5")]
-    initial_resource_versions: Vec<InitialVersion>,
-    #[prost(string, tag = "6")]
-    response_nonce: String,
-    #[prost(message, optional, tag = "7")]
-    error_detail: Option<RpcStatus>,
-}
-
-/// An entry of the map of versions.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct InitialVersion {
-    #[prost(bytes = "bytes", tag = "1")]
-    name: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    version: Bytes,
+    envelope: Envelope,
+    message: Bytes,
 }
 
 impl Incoming for SotwRequest {
     const PROTOCOL: Protocol = Protocol::StateOfTheWorld;
 
-    fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
+    fn read(message: Bytes) -> Result<Self, Status> {
+        let envelope = Envelope::read(&message, &Numbers { node: 2, type_url: 4, nonce: 5, error: 6 })?;
+        Ok(Self { envelope, message })
     }
 
-    fn type_url(&self) -> &str {
-        &self.type_url
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
     fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status> {
-        let returning = !self.version_info.is_empty();
-        let names = session.names(type_url, &texts(&self.resource_names)?);
-        let error = self.error_detail.map(|status| cut(status.message, MAX_ERROR));
-        Ok(Request { type_url, nonce: self.response_nonce, error, ask: Ask::Names { names, returning } })
+        let returning = texts(&self.message, 1)?.iter().any(|version| !version.is_empty());
+        let names = session.names(type_url, &texts(&self.message, 3)?);
+        Ok(self.envelope.request(type_url, Ask::Names { names, returning }))
     }
 }
 
 impl Incoming for DeltaRequest {
     const PROTOCOL: Protocol = Protocol::Delta;
 
-    fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
+    fn read(message: Bytes) -> Result<Self, Status> {
+        let envelope = Envelope::read(&message, &Numbers { node: 1, type_url: 2, nonce: 6, error: 7 })?;
+        Ok(Self { envelope, message })
     }
 
-    fn type_url(&self) -> &str {
-        &self.type_url
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
     fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status> {
-        let held = self.initial_resource_versions.iter();
-        let held = held.map(|entry| Ok((text(&entry.name)?, Hash64::from_text(&entry.version))));
+        let held = Fields(&self.message).filter_map(|field| match field {
+            Ok((5, entry)) => Some(held(entry)),
+            Ok(_) => None,
+            Err(status) => Some(Err(status)),
+        });
         let held: Vec<(&str, Option<Hash64>)> = held.collect::<Result<_, Status>>()?;
-        let unsubscribe = texts(&self.resource_names_unsubscribe)?;
+        let unsubscribe = texts(&self.message, 4)?;
         let ask = Ask::Changes {
-            subscribe: session.names(type_url, &texts(&self.resource_names_subscribe)?),
+            subscribe: session.names(type_url, &texts(&self.message, 3)?),
             unsubscribe: unsubscribe.into_iter().map(Name::new).collect(),
             initial: session.initial(type_url, &held),
         };
-        let error = self.error_detail.map(|status| cut(status.message, MAX_ERROR));
-        Ok(Request { type_url, nonce: self.response_nonce, error, ask })
+        Ok(self.envelope.request(type_url, ask))
     }
 }
 
-fn texts(names: &[Bytes]) -> Result<Vec<&str>, Status> {
-    names.iter().map(text).collect()
+impl Envelope {
+    fn read(message: &Bytes, numbers: &Numbers) -> Result<Self, Status> {
+        let mut envelope = Self::default();
+        for field in Fields(message) {
+            let (number, value) = field?;
+            match number {
+                n if n == numbers.node => envelope.node = Some(message.slice_ref(value)),
+                n if n == numbers.type_url => text(value)?.clone_into(&mut envelope.type_url),
+                n if n == numbers.nonce => text(value)?.clone_into(&mut envelope.nonce),
+                n if n == numbers.error => {
+                    let status =
+                        RpcStatus::decode(value).map_err(|error| malformed("error_detail", &error))?;
+                    envelope.error = Some(cut(status.message, MAX_ERROR));
+                }
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+
+    fn request(self, type_url: TypeUrl, ask: Ask) -> Request {
+        Request { type_url, nonce: self.nonce, error: self.error, ask }
+    }
 }
 
-fn text(bytes: &Bytes) -> Result<&str, Status> {
-    std::str::from_utf8(bytes)
-        .map_err(|_| Status::invalid_argument("a name of a resource is not valid UTF-8"))
+/// The fields of a message that have a length: all that are read here. Others are passed over.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, &'a [u8]), Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let field = self.read();
+        if field.is_err() {
+            self.0 = &[];
+        }
+        field.transpose()
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn read(&mut self) -> Result<Option<(u32, &'a [u8])>, Status> {
+        let torn = |error| malformed("request", &error);
+        while !self.0.is_empty() {
+            let (number, wire_type) = decode_key(&mut self.0).map_err(torn)?;
+            if wire_type != WireType::LengthDelimited {
+                skip_field(wire_type, number, &mut self.0, DecodeContext::default()).map_err(torn)?;
+                continue;
+            }
+            let len = decode_varint(&mut self.0).map_err(torn)?;
+            let split = usize::try_from(len).ok().and_then(|len| self.0.split_at_checked(len));
+            let Some((value, rest)) = split else {
+                return Err(Status::invalid_argument("malformed request: it ends within a field"));
+            };
+            self.0 = rest;
+            return Ok(Some((number, value)));
+        }
+        Ok(None)
+    }
+}
+
+/// An entry of the map of versions.
+fn held(entry: &[u8]) -> Result<(&str, Option<Hash64>), Status> {
+    let (mut name, mut version) = ("", None);
+    for field in Fields(entry) {
+        match field? {
+            (1, value) => name = text(value)?,
+            (2, value) => version = Hash64::from_text(value),
+            _ => {}
+        }
+    }
+    Ok((name, version))
+}
+
+fn texts(message: &[u8], number: u32) -> Result<Vec<&str>, Status> {
+    let of_number = |field: Result<(u32, _), Status>| match field {
+        Ok((found, value)) => (found == number).then(|| text(value)),
+        Err(status) => Some(Err(status)),
+    };
+    Fields(message).filter_map(of_number).collect()
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Status> {
+    std::str::from_utf8(bytes).map_err(|_| Status::invalid_argument("a text in a request is not valid UTF-8"))
+}
+
+fn malformed(what: &str, error: &prost::DecodeError) -> Status {
+    Status::invalid_argument(format!("malformed {what}: {error}"))
 }
 
 /// The beginning of a text, up to a number of bytes.
@@ -162,7 +240,7 @@ mod tests {
             }),
             ..Default::default()
         };
-        let read = DeltaRequest::decode(&*message.encode_to_vec()).unwrap();
+        let read = DeltaRequest::read(message.encode_to_vec().into()).unwrap();
         assert_eq!(read.type_url(), "t");
         let request = read.into_request(TypeUrl::Cluster, &session(&known)).unwrap();
         assert_eq!((request.nonce.as_str(), request.error.as_deref()), ("7", Some("no")));
@@ -183,7 +261,7 @@ mod tests {
             response_nonce: "8".to_owned(),
             ..Default::default()
         };
-        let read = SotwRequest::decode(&*message.encode_to_vec()).unwrap();
+        let read = SotwRequest::read(message.encode_to_vec().into()).unwrap();
         assert_eq!(read.type_url(), "t");
         let request = read.into_request(TypeUrl::Cluster, &session(&known)).unwrap();
         let Ask::Names { names, returning } = request.ask else { panic!("it was not delta") };
@@ -194,7 +272,10 @@ mod tests {
     #[test]
     fn names_are_text() {
         let known = Arc::new(Encoded::new(TypeUrl::Cluster, "known".into(), b"x"));
-        let read = SotwRequest { resource_names: vec![(&b"\xff"[..]).into()], ..SotwRequest::default() };
+        let read = SotwRequest::read((&b"\x1a\x01\xff"[..]).into()).unwrap();
         assert!(read.into_request(TypeUrl::Cluster, &session(&known)).is_err());
+        for torn in [&b"\x1a\x05x"[..], b"\x1a", b"\x07", b"\xff\xff"] {
+            assert!(DeltaRequest::read(torn.into()).is_err(), "{torn:?}");
+        }
     }
 }

@@ -20,6 +20,7 @@ mod incoming;
 mod intake;
 mod issues;
 mod key_sets;
+mod messages;
 mod metrics;
 mod node;
 mod pages;

@@ -33,12 +33,23 @@ struct Entry {
 
 /// How long a block is kept after nobody asks for it any more: longer than a push to everybody takes.
 const KEEP: Duration = Duration::from_secs(1);
-/// Blocks are not cut smaller, so that each is worth its entry.
-const LEAST: usize = 16 << 10;
-/// Nor are they larger, unless one piece is.
-const MOST: usize = 128 << 10;
-/// Behind one of so many pieces a block may end.
-const CUT_ONE_OF: u64 = 8;
+
+/// How large blocks are.
+#[derive(Clone, Copy)]
+struct Grain {
+    /// They are not cut smaller, so that each is worth its entry.
+    least: usize,
+    /// Nor are they larger, unless one piece is.
+    most: usize,
+    /// Behind one of so many pieces a block may end.
+    one_of: u64,
+}
+
+/// What everybody is sent as it is may be cut anywhere.
+const COARSE: Grain = Grain { least: 64 << 10, most: 128 << 10, one_of: 4 };
+/// Of a table of routes each namespace has its own entries among those of all others: a block that has one of them is
+/// kept once for each namespace.
+const FINE: Grain = Grain { least: 4 << 10, most: 32 << 10, one_of: 4 };
 
 impl SharedBodies {
     /// The resources of a response, as they stand in the encoded message.
@@ -49,25 +60,26 @@ impl SharedBodies {
             let pieces: Vec<Piece<'_>> = resources.flat_map(|resource| resource.entry(protocol)).collect();
             return vec![assemble(&pieces, len)];
         }
-        let mut blocks = Vec::with_capacity(len / LEAST + 1);
+        let mut blocks = Vec::new();
         for part in response.resources.parts() {
             match part {
                 Part::Whole(run) => {
-                    let body = run.body(protocol, || self.cut(run.entries(), form));
+                    let body = run.body(protocol, || self.cut(run.entries(), form, COARSE));
                     blocks.extend_from_slice(body);
                 }
-                Part::Some(resources) => blocks.extend(self.cut(resources, form)),
+                Part::Some(resources) => blocks.extend(self.cut(resources, form, FINE)),
             }
         }
         blocks
     }
 
-    fn cut(&self, resources: &[Arc<Encoded>], (type_url, protocol): (TypeUrl, Protocol)) -> Vec<Bytes> {
+    fn cut(&self, resources: &[Arc<Encoded>], form: (TypeUrl, Protocol), grain: Grain) -> Vec<Bytes> {
+        let (type_url, protocol) = form;
         let mut blocks = Vec::new();
         let mut open = Open::new(type_url, protocol);
         for piece in resources.iter().flat_map(|resource| resource.entry(protocol)) {
             open.add(piece);
-            if open.ends_behind(piece) {
+            if open.ends_behind(piece, grain) {
                 blocks.push(self.block(&open));
                 open = Open::new(type_url, protocol);
             }
@@ -142,8 +154,8 @@ impl<'a> Open<'a> {
         self.len += piece.bytes.len();
     }
 
-    fn ends_behind(&self, piece: Piece<'_>) -> bool {
-        self.len >= MOST || self.len >= LEAST && piece.mark.0.is_multiple_of(CUT_ONE_OF)
+    fn ends_behind(&self, piece: Piece<'_>, grain: Grain) -> bool {
+        self.len >= grain.most || self.len >= grain.least && piece.mark.0.is_multiple_of(grain.one_of)
     }
 }
 

@@ -8,11 +8,12 @@ use pilot_base::{Clock, Hash64, Millis, Name};
 use pilot_model::{Proxy, ProxyId};
 use pilot_xds::{Event, Pacing, Session, TypeUrl};
 use tokio::sync::watch;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use crate::body::Outgoing;
 use crate::engine::EngineHandle;
 use crate::incoming::{Incoming, cut};
+use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::node;
 use crate::publish::{Feed, Seat};
@@ -53,7 +54,7 @@ const NOT_SERVED: [&str; 5] = [
 ];
 
 /// Runs a stream to its end.
-pub(crate) async fn serve<M: Incoming>(hub: Arc<Hub>, incoming: Streaming<M>, out: Outgoing) -> Status {
+pub(crate) async fn serve<M: Incoming>(hub: Arc<Hub>, incoming: Messages<M>, out: Outgoing) -> Status {
     let mut ending = hub.ending.clone();
     let end = async move {
         // A server that forgot to say that it ends has ended.
@@ -65,7 +66,7 @@ pub(crate) async fn serve<M: Incoming>(hub: Arc<Hub>, incoming: Streaming<M>, ou
     }
 }
 
-async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Streaming<M>, out: Outgoing) -> Status {
+async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Messages<M>, out: Outgoing) -> Status {
     if !*hub.serving.borrow() {
         return Status::unavailable("server is not ready to serve discovery information");
     }
@@ -75,7 +76,11 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Streaming<M>, o
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no request came"),
     };
-    let proxy = match node::proxy(first.node()) {
+    let node = match first.node() {
+        Ok(node) => node,
+        Err(status) => return status,
+    };
+    let proxy = match node::proxy(node.as_ref()) {
         Ok(proxy) => Arc::new(proxy),
         Err(error) => {
             tracing::warn!(target: "ads", "a proxy was refused: {error}");
@@ -102,10 +107,10 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Streaming<M>, o
 }
 
 /// A health report may come before the proxy introduces itself.
-async fn first_message<M: Incoming>(incoming: &mut Streaming<M>) -> Result<Option<M>, Status> {
+async fn first_message<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<M>, Status> {
     loop {
-        match incoming.message().await? {
-            Some(message) if message.node().is_none() && message.type_url() == NOT_SERVED[0] => {}
+        match incoming.next().await? {
+            Some(message) if message.type_url() == NOT_SERVED[0] && message.node()?.is_none() => {}
             message => return Ok(message),
         }
     }
@@ -142,7 +147,7 @@ struct Stream {
 }
 
 impl Stream {
-    async fn run<M: Incoming>(mut self, first: M, mut incoming: Streaming<M>) -> Status {
+    async fn run<M: Incoming>(mut self, first: M, mut incoming: Messages<M>) -> Status {
         if let Err(status) = self.request(first) {
             return status;
         }
@@ -161,7 +166,7 @@ impl Stream {
             let wake = [self.session.wake_at(), self.end_at].into_iter().flatten().min();
             tokio::select! {
                 biased;
-                message = incoming.message() => match message {
+                message = incoming.next() => match message {
                     Ok(Some(message)) => {
                         if let Err(status) = self.request(message) {
                             return status;

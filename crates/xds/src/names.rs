@@ -1,14 +1,16 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use pilot_base::Name;
+use pilot_base::{FastSet, Name};
 
 use crate::Manifest;
 
 /// Names in order, without repetition. Clients that ask for the same names share one.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NameSet {
     sorted: Box<[Name]>,
+    /// For those who say them in no order, once there is one.
+    index: OnceLock<FastSet<Name>>,
     /// Bytes of those names, and what each takes besides.
     size: usize,
 }
@@ -41,27 +43,35 @@ impl NameSet {
         self.sorted.binary_search_by(|known| known.as_str().cmp(name))
     }
 
-    /// Are these names, each said once, the ones in here? They are most often said in order.
-    pub fn is_said_by<'a>(&self, names: impl ExactSizeIterator<Item = &'a str>) -> bool {
-        let mut next = 0;
-        names.len() == self.len()
-            && names.into_iter().all(|name| {
-                let found = match self.sorted.get(next) {
-                    Some(expected) if expected == name => Ok(next),
-                    _ => self.find(name),
-                };
-                next = found.map_or(next, |at| at + 1);
-                found.is_ok()
-            })
+    /// Are these names, each said once, the ones in here?
+    pub fn is_said_by<'a>(&self, mut names: impl ExactSizeIterator<Item = &'a str>) -> bool {
+        if names.len() != self.len() {
+            return false;
+        }
+        let mut known = self.sorted.iter();
+        let stray = names.find(|name| known.next().is_none_or(|known| known != name));
+        // Envoy keeps names by their hash, so it says them in an order of its own.
+        stray
+            .into_iter()
+            .chain(names)
+            .all(|name| self.index.get_or_init(|| self.sorted.iter().cloned().collect()).contains(name))
     }
 }
+
+impl PartialEq for NameSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.sorted == other.sorted
+    }
+}
+
+impl Eq for NameSet {}
 
 impl FromIterator<Name> for NameSet {
     fn from_iter<I: IntoIterator<Item = Name>>(names: I) -> Self {
         let mut sorted: Vec<Name> = names.into_iter().collect();
         sorted.sort_unstable();
         sorted.dedup();
-        Self { size: sorted.iter().map(size_of).sum(), sorted: sorted.into() }
+        Self { size: sorted.iter().map(size_of).sum(), sorted: sorted.into(), index: OnceLock::new() }
     }
 }
 
