@@ -158,6 +158,7 @@ impl DiscoveryArgs {
                 max_connection_age: max_connection_age.filter(|age| !age.is_zero()),
                 max_streams: env.number("ISTIO_GPRC_MAXSTREAMS").unwrap_or(default.max_streams),
                 max_request: env.number("ISTIO_GPRC_MAXRECVMSGSIZE").unwrap_or(default.max_request),
+                streams_per_second: env.number("PILOT_MAX_REQUESTS_PER_SECOND"),
             },
             keys: key_options(env),
             addresses: Addresses { http: http_addr, grpc: grpc_addr, monitoring: monitoring_addr },

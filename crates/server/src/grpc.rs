@@ -2,6 +2,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pilot_base::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -10,10 +11,10 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
+use crate::admission::Admission;
 use crate::ads::Ads;
 use crate::engine::EngineHandle;
 use crate::metrics::Metrics;
-use crate::shared_bodies::SharedBodies;
 use crate::stream::Hub;
 
 /// Limits of a port that anybody may talk to.
@@ -25,6 +26,8 @@ pub struct GrpcOptions {
     pub max_connection_age: Option<Duration>,
     pub max_streams: u32,
     pub max_request: usize,
+    /// How many streams may begin a second; nothing if there is no limit.
+    pub streams_per_second: Option<f64>,
 }
 
 impl Default for GrpcOptions {
@@ -35,6 +38,7 @@ impl Default for GrpcOptions {
             max_connection_age: None,
             max_streams: 100_000,
             max_request: 4 << 20,
+            streams_per_second: None,
         }
     }
 }
@@ -57,7 +61,9 @@ impl GrpcServer {
     ) -> Self {
         let (end, ending) = watch::channel(false);
         let max_age = options.max_connection_age;
-        let hub = Hub { engine, bodies: SharedBodies::default(), clock, metrics, serving, max_age, ending };
+        let admission = options.streams_per_second.and_then(Admission::new).map(Mutex::new);
+        let (bodies, lanes) = Default::default();
+        let hub = Hub { engine, bodies, lanes, admission, clock, metrics, serving, max_age, ending };
         Self { hub: Arc::new(hub), options, end }
     }
 

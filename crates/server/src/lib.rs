@@ -10,6 +10,7 @@
 //! Streams never touch the pipeline. They are handed immutable manifests, and what they send is put together from bytes
 //! that all of them share.
 
+mod admission;
 mod ads;
 mod body;
 mod clock;
@@ -20,6 +21,7 @@ mod incoming;
 mod intake;
 mod issues;
 mod key_sets;
+mod lanes;
 mod messages;
 mod metrics;
 mod node;

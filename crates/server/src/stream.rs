@@ -1,18 +1,22 @@
 //! One xDS stream: a session, and what feeds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pilot_base::{Clock, Hash64, Millis, Name};
 use pilot_model::{Proxy, ProxyId};
-use pilot_xds::{Event, Pacing, Session, TypeUrl};
-use tokio::sync::watch;
+use pilot_xds::{Event, Pacing, Response, Session, TypeUrl};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::Status;
 
+use crate::admission::Admission;
 use crate::body::Outgoing;
 use crate::engine::EngineHandle;
 use crate::incoming::{Incoming, cut};
+use crate::lanes::{LARGE, Lane, Lanes};
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::node;
@@ -24,6 +28,9 @@ use crate::shared_bodies::SharedBodies;
 pub(crate) struct Hub {
     pub(crate) engine: EngineHandle,
     pub(crate) bodies: SharedBodies,
+    pub(crate) lanes: Lanes,
+    /// Nothing if streams may begin as they come.
+    pub(crate) admission: Option<Mutex<Admission>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     /// Is everything there that proxies need?
@@ -70,6 +77,9 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Messages<M>, ou
     if !*hub.serving.borrow() {
         return Status::unavailable("server is not ready to serve discovery information");
     }
+    if let Err(status) = admit(&hub).await {
+        return status;
+    }
     let first = match tokio::time::timeout(FIRST_REQUEST, first_message(&mut incoming)).await {
         Ok(Ok(Some(first))) => first,
         Ok(Ok(None)) => return Status::ok(""),
@@ -99,11 +109,26 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Messages<M>, ou
     let commons = Arc::clone(hub.bodies.commons());
     let session = Session::new(M::PROTOCOL, manifests, Pacing::default(), commons);
     let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
-    let (reasons, told) = Default::default();
-    let stream = Stream { hub, guest, session, seat, feed, out, reasons, told, end_at };
+    let (reasons, told, large) = Default::default();
+    let lane = Lane::First;
+    let stream =
+        Stream { hub, guest, session, seat, feed, out, lane, large, place: None, reasons, told, end_at };
     let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
+}
+
+async fn admit(hub: &Hub) -> Result<(), Status> {
+    let wait = match &hub.admission {
+        Some(admission) => admission.lock().wait(hub.clock.now()),
+        None => Some(0),
+    };
+    match wait {
+        Some(0) => {}
+        Some(wait) => tokio::time::sleep(Duration::from_millis(wait)).await,
+        None => return Err(Status::resource_exhausted("too many streams begin at once: try again")),
+    }
+    Ok(())
 }
 
 /// A health report may come before the proxy introduces itself.
@@ -138,6 +163,11 @@ struct Stream {
     seat: watch::Receiver<Feed>,
     feed: Feed,
     out: Outgoing,
+    lane: Lane,
+    /// Listeners and routes that wait for a place.
+    large: VecDeque<Response>,
+    /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
+    place: Option<Place>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
@@ -146,13 +176,15 @@ struct Stream {
     end_at: Option<Millis>,
 }
 
+type Place = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
+
 impl Stream {
     async fn run<M: Incoming>(mut self, first: M, mut incoming: Messages<M>) -> Status {
         if let Err(status) = self.request(first) {
             return status;
         }
         loop {
-            if self.send_what_is_due() {
+            if self.send_what_is_due().await {
                 // What was sent is handed to the connection before more is asked of the session: so a client that asks
                 // without reading is not worked for.
                 tokio::task::yield_now().await;
@@ -184,6 +216,7 @@ impl Stream {
                 }
                 // An audience whose last proxy has just been moved elsewhere ends before the move is seen.
                 Ok(()) = self.feed.changed() => self.update(),
+                place = given(&mut self.place) => self.send_large(place),
                 () = until(wake, now) => {}
             }
         }
@@ -220,23 +253,50 @@ impl Stream {
     }
 
     /// Tells whether there was anything to send.
-    fn send_what_is_due(&mut self) -> bool {
-        let protocol = self.session.protocol();
+    ///
+    /// Small things overtake large listeners and routes. Nothing overtakes clusters and endpoints, as what follows them
+    /// counts on them.
+    async fn send_what_is_due(&mut self) -> bool {
         let mut sent = false;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
-            let tail = response.tail(protocol);
-            let len = response.len(protocol);
-            let shared = self.hub.bodies.of(&response, protocol, len - tail.len());
-            self.hub.metrics.pushed(response.type_url, len);
-            self.out.send(&tail, shared);
             sent = true;
+            if response.len(self.session.protocol()) < LARGE {
+                self.send(&response);
+            } else if matches!(response.type_url, TypeUrl::Listener | TypeUrl::Route) {
+                self.large.push_back(response);
+            } else {
+                let _place = self.hub.lanes.place(self.lane).await;
+                self.send(&response);
+            }
+        }
+        if self.place.is_none() && !self.large.is_empty() {
+            let (hub, lane) = (Arc::clone(&self.hub), self.lane);
+            self.place = Some(Box::pin(async move { hub.lanes.place(lane).await }));
         }
         self.hub.bodies.touched();
         sent
     }
 
+    fn send_large(&mut self, _place: Option<OwnedSemaphorePermit>) {
+        self.place = None;
+        if let Some(response) = self.large.pop_front() {
+            self.send(&response);
+        }
+    }
+
+    fn send(&self, response: &Response) {
+        let protocol = self.session.protocol();
+        let tail = response.tail(protocol);
+        let len = response.len(protocol);
+        let shared = self.hub.bodies.of(response, protocol, len - tail.len());
+        self.hub.metrics.pushed(response.type_url, len);
+        self.out.send(&tail, shared);
+    }
+
     fn note(&mut self, event: Event) {
         match event {
+            // Routes are what a proxy asks for last.
+            Event::Accepted(TypeUrl::Route) => self.lane = Lane::Push,
             Event::Accepted(_) => {}
             Event::Stale(type_url) => self.hub.metrics.stale(type_url),
             Event::Refused { type_url, error, .. } => {
@@ -285,6 +345,13 @@ fn with_jitter(age: Duration, id: ProxyId) -> Millis {
     let age = Millis::try_from(age.as_millis()).unwrap_or(Millis::MAX);
     let share = Hash64::of(&id.0.to_le_bytes()).0 % 100;
     age.saturating_add(AFTER).saturating_add(age / 1000 * share)
+}
+
+async fn given(place: &mut Option<Place>) -> Option<OwnedSemaphorePermit> {
+    match place {
+        Some(place) => place.await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn until(wake: Option<Millis>, now: Millis) {
