@@ -149,6 +149,11 @@ impl Session {
         Initial::Some(said.iter().map(held).collect())
     }
 
+    /// Has the client been sent everything that is newest, as far as it asked for it?
+    pub fn is_up_to_date(&self) -> bool {
+        TypeUrl::ALL.into_iter().all(|t| self.was_sent(t, &self.latest))
+    }
+
     /// Resources that the client refuses as they are now.
     pub fn refused(&self) -> impl Iterator<Item = (TypeUrl, &Name)> {
         let watched = TypeUrl::ALL.into_iter().filter_map(|t| Some((t, self.watch(t)?)));
