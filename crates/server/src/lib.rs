@@ -11,10 +11,14 @@
 //! that all of them share.
 
 mod ads;
+mod bill;
 mod body;
+mod cause;
 mod clock;
+mod debounce;
 mod engine;
 mod grpc;
+mod heard;
 mod http_server;
 mod incoming;
 mod intake;
@@ -30,7 +34,8 @@ mod shared_bodies;
 mod stream;
 
 pub use clock::SystemClock;
-pub use engine::{Engine, EngineHandle};
+pub use debounce::Debounce;
+pub use engine::{Engine, EngineHandle, EngineOptions};
 pub use grpc::{GrpcOptions, GrpcServer};
 pub use http_server::{HttpServer, Protocols, serve_http};
 pub use key_sets::{KeyFetcher, KeyOptions};

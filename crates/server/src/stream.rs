@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::{Clock, Hash64, Millis, Name};
+use pilot_base::{Clock, Hash64, Micros, Millis, Name};
 use pilot_model::{Proxy, ProxyId};
 use pilot_xds::{Event, Pacing, Session, TypeUrl};
 use tokio::sync::watch;
@@ -12,11 +12,12 @@ use tonic::Status;
 
 use crate::body::Outgoing;
 use crate::engine::EngineHandle;
+use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::node;
-use crate::publish::{Feed, Seat};
+use crate::publish::{Feed, Place, Seat};
 use crate::refusal::Refusal;
 use crate::shared_bodies::SharedBodies;
 
@@ -89,18 +90,19 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Messages<M>, ou
     };
     let id = hub.engine.next_id();
     let guest = Guest { engine: hub.engine.clone(), id, metrics: Arc::clone(&hub.metrics), proxy };
-    guest.metrics.connected(guest.proxy.version);
+    guest.metrics.clients.connected(guest.proxy.version);
     let Some(Seat(seat)) = guest.engine.connect(id, Arc::clone(&guest.proxy)).await else {
         return Status::unavailable("the server is shutting down");
     };
     tracing::info!(target: "ads", "new connection for node:{}-{id}", guest.proxy.name);
-    let feed = seat.borrow().clone();
-    let manifests = Arc::clone(&feed.borrow());
+    let Place { feed, .. } = seat.borrow().clone();
+    let news = feed.borrow().clone();
+    let heard = Heard::new(&news, Arc::clone(hub.engine.bill().guests()));
     let commons = Arc::clone(hub.bodies.commons());
-    let session = Session::new(M::PROTOCOL, manifests, Pacing::default(), commons);
+    let session = Session::new(M::PROTOCOL, news.manifests, Pacing::default(), commons);
     let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
     let (reasons, told) = Default::default();
-    let stream = Stream { hub, guest, session, seat, feed, out, reasons, told, end_at };
+    let stream = Stream { hub, guest, session, seat, feed, heard, out, reasons, told, end_at };
     let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
@@ -127,7 +129,7 @@ struct Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.engine.disconnect(self.id);
-        self.metrics.disconnected(self.proxy.version);
+        self.metrics.clients.disconnected(&self.proxy);
     }
 }
 
@@ -135,8 +137,9 @@ struct Stream {
     hub: Arc<Hub>,
     guest: Guest,
     session: Session,
-    seat: watch::Receiver<Feed>,
+    seat: watch::Receiver<Place>,
     feed: Feed,
+    heard: Heard,
     out: Outgoing,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
@@ -152,11 +155,13 @@ impl Stream {
             return status;
         }
         loop {
-            if self.send_what_is_due() {
+            if let Some(at) = self.send_what_is_due() {
                 // What was sent is handed to the connection before more is asked of the session: so a client that asks
                 // without reading is not worked for.
                 tokio::task::yield_now().await;
+                self.hub.metrics.pushes.sent(self.hub.clock.micros().saturating_sub(at));
             }
+            self.note_arrival();
             tokio::task::coop::consume_budget().await;
             self.tell_refusals();
             let now = self.hub.clock.now();
@@ -179,7 +184,11 @@ impl Stream {
                     if moved.is_err() {
                         return Status::unavailable("the server is shutting down");
                     }
-                    self.feed = self.seat.borrow_and_update().clone();
+                    let Place { feed, moved_by } = self.seat.borrow_and_update().clone();
+                    self.feed = feed;
+                    if let Some(cause) = moved_by {
+                        self.heard.moved(&cause, &self.feed.borrow().causes);
+                    }
                     self.update();
                 }
                 // An audience whose last proxy has just been moved elsewhere ends before the move is seen.
@@ -190,21 +199,37 @@ impl Stream {
     }
 
     fn update(&mut self) {
-        let manifests = Arc::clone(&self.feed.borrow_and_update());
-        self.session.update(manifests);
+        let news = self.feed.borrow_and_update().clone();
+        if let Some(cause) = self.heard.update(&news.causes) {
+            let now = self.hub.clock.micros();
+            self.hub.metrics.pushes.queued(now.saturating_sub(cause.published));
+        }
+        self.session.update(news.manifests);
+    }
+
+    /// A change has come to its end once the client was sent all of it.
+    fn note_arrival(&mut self) {
+        if self.heard.is_under_way()
+            && self.session.is_up_to_date()
+            && let Some(arrived) = self.heard.arrived()
+        {
+            self.hub.metrics.pushes.converged(self.hub.clock.micros().saturating_sub(arrived));
+        }
     }
 
     fn request<M: Incoming>(&mut self, message: M) -> Result<(), Status> {
         let Some(type_url) = TypeUrl::parse(message.type_url()) else {
             return self.unknown(message.type_url());
         };
+        self.hub.metrics.clients.received(message.size());
+        let code = message.refusal();
         let request = message.into_request(type_url, &self.session)?;
         self.session.request(request);
         if self.session.names_size() > MAX_NAMES_SIZE {
             return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));
         }
         for event in self.session.take_events() {
-            self.note(event);
+            self.note(event, code);
         }
         Ok(())
     }
@@ -219,30 +244,34 @@ impl Stream {
         Err(Status::invalid_argument(format!("unknown type URL {short:?}")))
     }
 
-    /// Tells whether there was anything to send.
-    fn send_what_is_due(&mut self) -> bool {
+    /// Tells when the last of it was ready to be sent, if there was anything.
+    fn send_what_is_due(&mut self) -> Option<Micros> {
         let protocol = self.session.protocol();
-        let mut sent = false;
+        let mut sent = None;
+        let mut began = self.hub.clock.micros();
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             let tail = response.tail(protocol);
             let len = response.len(protocol);
             let shared = self.hub.bodies.of(&response, protocol, len - tail.len());
-            self.hub.metrics.pushed(response.type_url, len);
             self.out.send(&tail, shared);
-            sent = true;
+            self.heard.sent(response.type_url, &response.version, len);
+            let now = self.hub.clock.micros();
+            self.hub.metrics.pushes.pushed(response.type_url, len, now.saturating_sub(began));
+            began = now;
+            sent = Some(now);
         }
         self.hub.bodies.touched();
         sent
     }
 
-    fn note(&mut self, event: Event) {
+    fn note(&mut self, event: Event, code: i32) {
         match event {
             Event::Accepted(_) => {}
-            Event::Stale(type_url) => self.hub.metrics.stale(type_url),
+            Event::Stale(type_url) => self.hub.metrics.clients.stale(type_url),
             Event::Refused { type_url, error, .. } => {
                 let (name, id) = (&self.guest.proxy.name, self.guest.id);
                 tracing::warn!(target: "ads", "{type_url}: ACK ERROR {name}-{id} {error}");
-                self.hub.metrics.refused(type_url);
+                self.hub.metrics.clients.refused(type_url, name, code.into());
                 self.reasons.insert(type_url, cut(error, MAX_REASON));
             }
         }
