@@ -37,9 +37,9 @@ impl Hash64 {
             u64::from(six)
         };
         // Ten letters have sixty bits; the last one has four and no others.
-        let most = text[..10].iter().fold(0, |value, c| value << 6 | six(*c));
+        let most = text[..10].iter().fold(0, |value, c| (value << 6) | six(*c));
         let last = six(text[10]);
-        (wrong == 0 && last & 3 == 0).then(|| Self(most << 4 | last >> 2))
+        (wrong == 0 && last & 3 == 0).then_some(Self((most << 4) | (last >> 2)))
     }
 }
 

@@ -18,7 +18,7 @@ mod shared_map;
 mod text;
 
 pub use cidr::Cidr;
-pub use clock::{Clock, Millis};
+pub use clock::{Clock, Micros, Millis};
 pub use hash::{Hash64, Hasher64, combine_unordered};
 pub use host::Host;
 pub use issue::{Issue, ObjectRef, Severity};

@@ -1,5 +1,6 @@
 //! One file for each subcommand.
 
 pub(crate) mod issues;
+pub(crate) mod top;
 pub(crate) mod validate;
 pub(crate) mod version;

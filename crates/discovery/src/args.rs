@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand};
 use pilot_base::{Name, parse_bool, parse_span};
 use pilot_cli::{Env, LogArgs};
 use pilot_model::MeshOptions;
-use pilot_server::{GrpcOptions, KeyOptions};
+use pilot_server::{Debounce, GrpcOptions, KeyOptions};
 
-use crate::features::{features, key_options};
+use crate::features::{debounce, features, key_options};
 
 /// Pilot's server: reads services and rules, and tells proxies over xDS what to do.
 #[derive(Parser)]
@@ -102,6 +102,7 @@ pub(crate) struct DiscoveryArgs {
 /// What the command line and the environment mean.
 pub(crate) struct Settings {
     pub(crate) mesh: MeshOptions,
+    pub(crate) debounce: Option<Debounce>,
     pub(crate) grpc: GrpcOptions,
     pub(crate) keys: KeyOptions,
     pub(crate) addresses: Addresses,
@@ -149,6 +150,7 @@ impl DiscoveryArgs {
                 cluster: cluster_id_of(cluster_id, env),
                 features: features(env),
             },
+            debounce: debounce(env),
             grpc: GrpcOptions {
                 keepalive_interval: span(keepalive_interval, "GRPC_KEEPALIVE_INTERVAL")
                     .unwrap_or(default.keepalive_interval),

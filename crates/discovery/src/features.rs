@@ -5,9 +5,10 @@ use std::time::Duration;
 use pilot_base::{Cidr, Name};
 use pilot_cli::Env;
 use pilot_model::{Compliance, Features, JwksFetch};
-use pilot_server::KeyOptions;
+use pilot_server::{Debounce, KeyOptions};
 
 const KEY_REFRESH: Duration = Duration::from_secs(20 * 60);
+const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn features(env: &Env) -> Features {
     let default = Features::default();
@@ -101,6 +102,13 @@ fn compliance(env: &Env) -> Option<Compliance> {
     policy
 }
 
+/// How long changes wait for others. Only who says how long makes them wait, unlike in istiod.
+pub(crate) fn debounce(env: &Env) -> Option<Debounce> {
+    let after = env.span("PILOT_DEBOUNCE_AFTER").filter(|after| !after.is_zero())?;
+    let max = env.span("PILOT_DEBOUNCE_MAX").unwrap_or(DEBOUNCE_MAX);
+    Some(Debounce { after, max, endpoints: env.flag("PILOT_ENABLE_EDS_DEBOUNCE").unwrap_or(true) })
+}
+
 /// How the keys of token issuers are fetched.
 pub(crate) fn key_options(env: &Env) -> KeyOptions {
     let blocked = env.get("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
@@ -125,7 +133,7 @@ pub(crate) fn key_options(env: &Env) -> KeyOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::features;
+    use super::{debounce, features};
     use pilot_cli::Env;
     use pilot_model::Features;
 
@@ -136,5 +144,24 @@ mod tests {
         assert_eq!(features(&Env::from([("PILOT_TRACE_SAMPLING", "12.5")])).trace_sampling, 12.5);
         let bad = Env::from([("PILOT_ENABLE_ALPN_FILTER", "maybe"), ("PILOT_HTTP10", "")]);
         assert_eq!(features(&bad), Features::default());
+    }
+
+    #[test]
+    fn changes_wait_only_if_somebody_says_how_long() {
+        let read = |variables: &[(&str, &str)]| {
+            let all = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            debounce(&Env::new(all.collect())).map(|d| (d.after.as_millis(), d.max.as_millis(), d.endpoints))
+        };
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&[("PILOT_DEBOUNCE_MAX", "3s")]), None, "nothing waits, so nothing waits too long");
+        assert_eq!(read(&[("PILOT_DEBOUNCE_AFTER", "0s")]), None);
+        assert_eq!(read(&[("PILOT_DEBOUNCE_AFTER", "soon")]), None);
+        assert_eq!(read(&[("PILOT_DEBOUNCE_AFTER", "50ms")]), Some((50, 10_000, true)));
+        let all = [
+            ("PILOT_DEBOUNCE_AFTER", "1s"),
+            ("PILOT_DEBOUNCE_MAX", "2s"),
+            ("PILOT_ENABLE_EDS_DEBOUNCE", "false"),
+        ];
+        assert_eq!(read(&all), Some((1000, 2000, false)));
     }
 }

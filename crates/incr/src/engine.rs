@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pilot_base::ObjectRef;
 
-use crate::node::{Cell, Dep, Lookback, MISS, Node, NodeId, Origin, ReadBy, Reads};
+use crate::node::{Cell, Dep, Lookback, MISS, Node, NodeId, Origin, ReadBy, Reads, Stopwatch};
 use crate::provenance::{Fault, inputs_of, origins_of_member};
 use crate::reader::rows_of;
 use crate::table::{Key, Table, Value};
@@ -18,6 +18,7 @@ pub struct Engine {
     epoch: u64,
     faults: BTreeMap<(NodeId, u32), Fault>,
     stats: Vec<NodeStats>,
+    stopwatch: Stopwatch,
 }
 
 /// What a commit did.
@@ -28,6 +29,10 @@ pub struct Commit {
     pub computed: usize,
     /// Did rows begin or cease to be at fault?
     pub faults_changed: bool,
+    /// How many rows' functions panicked.
+    pub panicked: usize,
+    /// Nanoseconds that it took of processors, of all threads together; zero if nobody measures.
+    pub spent: u64,
 }
 
 /// What one node has cost so far.
@@ -46,11 +51,17 @@ impl Engine {
             .iter()
             .map(|node| NodeStats { name: node.table().name(), ..NodeStats::default() })
             .collect();
-        Self { nodes, epoch: 0, faults: BTreeMap::new(), stats }
+        Self { nodes, epoch: 0, faults: BTreeMap::new(), stats, stopwatch: || 0 }
+    }
+
+    /// From now on commits tell how long they took.
+    pub fn measure(&mut self, stopwatch: Stopwatch) {
+        self.stopwatch = stopwatch;
     }
 
     /// Applies a transaction and brings every table up to date. Nobody sees a table between two epochs.
     pub fn commit(&mut self, txn: Txn) -> Commit {
+        let began = (self.stopwatch)();
         self.epoch += 1;
         for node in &mut self.nodes {
             node.table_mut().end_epoch();
@@ -59,12 +70,15 @@ impl Engine {
             self.nodes[usize::from(id)].write(ops, self.epoch);
         }
         let (mut computed, mut faults_changed) = (0, false);
+        let (mut panicked, mut elsewhere) = (0, 0);
         for at in 0..self.nodes.len() {
             let (before, rest) = self.nodes.split_at_mut(at);
-            let step = rest[0].step(before);
+            let step = rest[0].step(before, self.stopwatch);
             let id = NodeId::try_from(at).expect("fewer than 2^16 tables");
             computed += step.computed;
-            self.count(at, step.computed, step.most_reads);
+            panicked += step.panics.len();
+            elsewhere += step.elsewhere;
+            self.note_step(at, step.computed, step.most_reads);
             self.record_reads(id, step.reads);
             self.release_vacated(id);
             for cell in self.nodes[at].table().readers_of_changed() {
@@ -78,7 +92,25 @@ impl Engine {
                 self.note_fault(Cell { node: id, slot }, message);
             }
         }
-        Commit { epoch: self.epoch, computed, faults_changed }
+        let spent = (self.stopwatch)().saturating_sub(began) + elsewhere;
+        Commit { epoch: self.epoch, computed, faults_changed, panicked, spent }
+    }
+
+    /// The objects that the last commit changed.
+    pub fn changed_objects(&self) -> Vec<ObjectRef> {
+        let mut objects = Vec::new();
+        self.nodes.iter().for_each(|node| node.changed_objects(&mut objects));
+        objects
+    }
+
+    /// How many rows a table has.
+    pub fn count<K: Key, V: Value>(&self, table: &Table<K, V>) -> usize {
+        self.nodes[usize::from(table.id)].table().filled()
+    }
+
+    /// How many rows each table has.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.nodes.iter().map(|node| (node.table().name(), node.table().filled()))
     }
 
     pub fn epoch(&self) -> u64 {
@@ -138,7 +170,7 @@ impl Engine {
         self.stats.iter().zip(rows).map(|(stats, rows)| NodeStats { rows, ..*stats }).collect()
     }
 
-    fn count(&mut self, at: usize, computed: usize, most_reads: usize) {
+    fn note_step(&mut self, at: usize, computed: usize, most_reads: usize) {
         let stats = &mut self.stats[at];
         stats.computed += computed as u64;
         stats.most_reads = stats.most_reads.max(most_reads);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pilot_base::{FastMap, SharedMap};
 
 use crate::graph::Graph;
-use crate::node::{Cell, Lookback, Node, RowTable, Step};
+use crate::node::{Cell, Lookback, Node, RowTable, Step, Stopwatch};
 use crate::reader::rows_of;
 use crate::rows::Rows;
 use crate::table::{Key, Table, Value};
@@ -204,7 +204,7 @@ impl<G: Key, M: Key, V: Value + Clone> Node for GroupNode<G, M, V> {
         Some(self.feeds.iter().flat_map(of).collect())
     }
 
-    fn step(&mut self, before: &[Box<dyn Node>]) -> Step {
+    fn step(&mut self, before: &[Box<dyn Node>], _stopwatch: Stopwatch) -> Step {
         let mut changes = Changes { removed: Vec::new(), added: Vec::new() };
         for feed in &self.feeds {
             (feed.gather)(before, &mut changes);

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pilot_base::ObjectRef;
 
-use crate::node::{Cell, Lookback, Node, Origin, RowTable, Step};
+use crate::node::{Cell, Lookback, Node, Origin, RowTable, Step, Stopwatch};
 use crate::rows::Rows;
 use crate::table::{Key, Value};
 use crate::txn::{Op, Ops, Shard};
@@ -82,7 +82,7 @@ impl<K: Key, V: Value> Node for InputNode<K, V> {
         &mut self.rows
     }
 
-    fn step(&mut self, _before: &[Box<dyn Node>]) -> Step {
+    fn step(&mut self, _before: &[Box<dyn Node>], _stopwatch: Stopwatch) -> Step {
         Step::default()
     }
 
@@ -104,5 +104,9 @@ impl<K: Key, V: Value> Node for InputNode<K, V> {
     fn origin(&self, slot: u32) -> Option<Origin> {
         let changed = self.changed.get(slot as usize).copied().unwrap_or(0);
         Some(Origin { object: (self.origin)(self.rows.key(slot)), changed })
+    }
+
+    fn changed_objects(&self, objects: &mut Vec<ObjectRef>) {
+        objects.extend(self.rows.changes().map(|(_, key, ..)| (self.origin)(key)));
     }
 }

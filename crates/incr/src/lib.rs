@@ -36,7 +36,7 @@ mod tests;
 pub use engine::{Commit, Engine, NodeStats};
 pub use graph::Graph;
 pub use group::{Emit, Feeds};
-pub use node::Origin;
+pub use node::{Origin, Stopwatch};
 pub use provenance::Fault;
 pub use reader::Reader;
 pub use table::{Input, Key, Table, Value};

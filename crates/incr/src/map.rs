@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::node::{Cell, Lookback, Node, Reads, RowTable, Step};
+use crate::node::{Cell, Lookback, Node, Reads, RowTable, Step, Stopwatch};
 use crate::reader::Reader;
 use crate::rows::Rows;
 use crate::table::{Key, Value};
 
 /// From this many rows on a step is worth more than one thread.
 const PARALLEL: usize = 256;
+/// So many rows are timed together on other threads: enough that looking at the time costs little beside them, and few
+/// enough that no thread is left with a long run.
+const TIMED_TOGETHER: usize = 8;
 
 pub(crate) type Compute<K, V> = Box<dyn Fn(&K, &Reader<'_>) -> Option<V> + Send + Sync>;
 /// Calls back for every key that came (`true`) or went (`false`) in the driver during this epoch.
@@ -97,7 +100,7 @@ impl<K: Key, V: Value> Node for MapNode<K, V> {
         cells
     }
 
-    fn step(&mut self, before: &[Box<dyn Node>]) -> Step {
+    fn step(&mut self, before: &[Box<dyn Node>], stopwatch: Stopwatch) -> Step {
         self.follow_driver(before);
         let dirty = self.rows.take_dirty();
         let (wanted, gone): (Vec<u32>, Vec<u32>) =
@@ -112,7 +115,14 @@ impl<K: Key, V: Value> Node for MapNode<K, V> {
         let computed: Vec<_> = if wanted.len() < PARALLEL {
             wanted.iter().map(|&slot| self.compute(slot, before)).collect()
         } else {
-            wanted.par_iter().map(|&slot| self.compute(slot, before)).collect()
+            let timed = |slots: &[u32]| {
+                let began = stopwatch();
+                let rows: Vec<_> = slots.iter().map(|&slot| self.compute(slot, before)).collect();
+                (rows, stopwatch().saturating_sub(began))
+            };
+            let runs: Vec<_> = wanted.par_chunks(TIMED_TOGETHER).map(timed).collect();
+            step.elsewhere = runs.iter().map(|(_, spent)| spent).sum();
+            runs.into_iter().flat_map(|(rows, _)| rows).collect()
         };
         for (slot, outcome, reads) in computed {
             step.most_reads = step.most_reads.max(reads.cells.len());

@@ -43,7 +43,13 @@ pub(crate) struct Step {
     pub(crate) recovered: Vec<u32>,
     pub(crate) computed: usize,
     pub(crate) most_reads: usize,
+    /// Nanoseconds that other threads have computed for it.
+    pub(crate) elsewhere: u64,
 }
+
+/// Tells for how many nanoseconds the calling thread has computed so far. The engine has no clock of its own, and what it
+/// computes never depends on this one.
+pub type Stopwatch = fn() -> u64;
 
 /// An object that a row was made of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -69,7 +75,7 @@ pub(crate) trait Node: Send + Sync {
     fn table(&self) -> &dyn RowTable;
     fn table_mut(&mut self) -> &mut dyn RowTable;
     /// Brings the rows up to date with the changes of the nodes before.
-    fn step(&mut self, before: &[Box<dyn Node>]) -> Step;
+    fn step(&mut self, before: &[Box<dyn Node>], stopwatch: Stopwatch) -> Step;
     /// Applies the operations of a transaction. Only inputs have any.
     fn write(&mut self, _ops: Box<dyn Any + Send>, _epoch: u64) {}
     /// The rows of other nodes that a row was made of. For groups this is a walk over the feeding tables: it answers
@@ -87,12 +93,16 @@ pub(crate) trait Node: Send + Sync {
     fn origin(&self, _slot: u32) -> Option<Origin> {
         None
     }
+    /// Adds the objects whose rows changed in this epoch, if this node is an input.
+    fn changed_objects(&self, _objects: &mut Vec<ObjectRef>) {}
 }
 
 /// The part of `Rows<K, V>` that needs no types.
 pub(crate) trait RowTable {
     fn name(&self) -> &'static str;
     fn len(&self) -> usize;
+    /// How many rows have a value: the others are memories of misses.
+    fn filled(&self) -> usize;
     fn mark_dirty(&mut self, slot: u32);
     /// Gives every miss of the last step a row without a value, and tells their slots in the order of the misses.
     fn settle_misses(&mut self) -> Vec<u32>;

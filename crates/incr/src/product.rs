@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pilot_base::FastMap;
 
 use crate::graph::Graph;
-use crate::node::{Cell, Lookback, Node, RowTable, Step};
+use crate::node::{Cell, Lookback, Node, RowTable, Step, Stopwatch};
 use crate::reader::rows_of;
 use crate::rows::Rows;
 use crate::table::{Key, Table, Value};
@@ -102,7 +102,7 @@ impl<G: Key, A: Key, B: Key> Node for ProductNode<G, A, B> {
         cells
     }
 
-    fn step(&mut self, before: &[Box<dyn Node>]) -> Step {
+    fn step(&mut self, before: &[Box<dyn Node>], _stopwatch: Stopwatch) -> Step {
         let mut moves: Vec<((G, A, B), bool)> = Vec::new();
         let mut touched: BTreeSet<G> = BTreeSet::new();
         let groups = &mut self.groups;

@@ -15,6 +15,8 @@ pub(crate) struct Rows<K, V> {
     index: FastMap<K, u32>,
     rows: Vec<Row<K, V>>,
     free: Vec<u32>,
+    /// How many rows have a value.
+    filled: usize,
     /// Slots whose value was set in this epoch. Some may be back at what they were.
     changes: Vec<u32>,
     dirty: Vec<u32>,
@@ -48,6 +50,7 @@ impl<K: Key, V: Value> Rows<K, V> {
             index: FastMap::default(),
             rows: Vec::new(),
             free: Vec::new(),
+            filled: 0,
             changes: Vec::new(),
             dirty: Vec::new(),
             suspects: Vec::new(),
@@ -117,6 +120,8 @@ impl<K: Key, V: Value> Rows<K, V> {
             return false;
         }
         let old = std::mem::replace(&mut row.value, value);
+        self.filled += usize::from(row.value.is_some());
+        self.filled -= usize::from(old.is_some());
         match &row.old {
             None => row.old = Some(old),
             // Back to what it was: no longer a change.
@@ -183,6 +188,10 @@ impl<K: Key, V: Value> RowTable for Rows<K, V> {
 
     fn len(&self) -> usize {
         self.index.len()
+    }
+
+    fn filled(&self) -> usize {
+        self.filled
     }
 
     fn mark_dirty(&mut self, slot: u32) {

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pilot_base::{Name, ObjectRef, SharedMap};
 use proptest::prelude::*;
@@ -246,4 +247,38 @@ fn many_rows_are_computed_on_all_cores_with_the_same_result() {
     // A change costs what it touches, not what there is.
     let commit = engine.commit(txn(&tables, &[(true, 4000, Some(1))]));
     assert!(commit.computed < 12, "computed {}", commit.computed);
+}
+
+#[test]
+fn a_commit_tells_whose_change_it_was() {
+    let (mut engine, tables) = world();
+    engine.commit(txn(&tables, &[(true, 1, Some(3)), (false, 2, Some(4)), (true, 7, Some(1))]));
+    let changed =
+        |engine: &Engine| engine.changed_objects().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(changed(&engine), ["A 1", "A 7", "B 2"]);
+    // What is written again as it was has changed nothing; what is gone has.
+    engine.commit(txn(&tables, &[(true, 1, Some(3)), (false, 2, None)]));
+    assert_eq!(changed(&engine), ["B 2"]);
+}
+
+#[test]
+fn rows_are_counted_and_misses_are_not() {
+    let (mut engine, tables) = world();
+    engine.commit(txn(&tables, &[(true, 1, Some(3)), (true, 2, Some(4)), (false, 2, Some(4))]));
+    assert_eq!((engine.count(&tables.a), engine.count(&tables.b)), (2, 1), "b[3] was only looked for");
+    engine.commit(txn(&tables, &[(true, 1, None)]));
+    assert_eq!(engine.counts().take(3).collect::<Vec<_>>(), [("a", 1), ("b", 1), ("sums", 1)]);
+}
+
+#[test]
+fn what_other_threads_did_is_counted_too() {
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    let (mut engine, tables) = world();
+    assert_eq!(engine.commit(txn(&tables, &[(true, 1, Some(3))])).spent, 0, "nobody measures");
+    engine.measure(|| TICKS.fetch_add(1, Ordering::Relaxed));
+    assert_eq!(engine.commit(txn(&tables, &[(true, 1, Some(4))])).spent, 1);
+    let mut all = Txn::new();
+    (0..800).for_each(|key| all.upsert(&tables.a, SHARD, key, 1));
+    let spent = engine.commit(all).spent;
+    assert!(spent > 100, "each of a hundred runs took at least one tick, all of them {spent}");
 }

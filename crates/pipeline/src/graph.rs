@@ -9,6 +9,7 @@
 //! ```
 
 mod audience;
+mod census;
 mod clusters;
 mod endpoints;
 mod envoy_filters;
@@ -40,6 +41,8 @@ use pilot_incr::{Engine, Graph, Table};
 use pilot_model::{ConfigId, KeySource, ProxyId, Span};
 
 pub use audience::Audience;
+pub use census::Census;
+pub(crate) use census::{CensusTables, CensusTaker};
 pub use inputs::Inputs;
 pub(crate) use issues::IssueTables;
 pub use manifests::Sent;
@@ -50,6 +53,7 @@ pub(crate) struct Outputs {
     pub(crate) audiences: Table<ProxyId, Arc<Audience>>,
     pub(crate) manifests: Table<Arc<Audience>, Sent>,
     pub(crate) issues: IssueTables,
+    pub(crate) census: CensusTables,
     pub(crate) wanted_keys: Table<KeySource, SharedMap<(ConfigId, usize), Span>>,
 }
 
@@ -87,6 +91,8 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         rules,
         (parts.gateways.issues, patched.faults, keys.issues),
     );
-    let outputs = Outputs { audiences: audiences.of_proxy, manifests, issues, wanted_keys: keys.wanted };
+    let census = CensusTables::new(inputs, registry, rules);
+    let outputs =
+        Outputs { audiences: audiences.of_proxy, manifests, issues, census, wanted_keys: keys.wanted };
     (std::mem::take(graph).build(), inputs, outputs)
 }

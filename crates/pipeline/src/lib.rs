@@ -3,5 +3,5 @@
 mod graph;
 mod pipeline;
 
-pub use graph::{Audience, Inputs, Sent};
+pub use graph::{Audience, Census, Inputs, Sent};
 pub use pipeline::{Changes, Pipeline};

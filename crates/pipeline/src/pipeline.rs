@@ -2,11 +2,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{Issue, Name, ObjectRef, SharedMap};
-use pilot_incr::{Commit, Engine, NodeStats, Origin, Txn};
+use pilot_incr::{Commit, Engine, NodeStats, Origin, Stopwatch, Txn};
 use pilot_model::{KeySource, Kind, ProxyId, Span};
 use pilot_xds::Manifests;
 
-use crate::graph::{self, Audience, Inputs, Outputs};
+use crate::graph::{self, Audience, Census, CensusTaker, Inputs, Outputs};
 
 /// Objects that say who and where, and not what to do.
 const BACKGROUND: [&str; 9] =
@@ -25,11 +25,14 @@ pub struct Pipeline {
     faults: BTreeMap<ObjectRef, Vec<Issue>>,
     /// Which objects are behind resources that were asked about since the last commit.
     traced: BTreeMap<(Arc<Audience>, Name), Vec<ObjectRef>>,
+    census: CensusTaker,
 }
 
 /// What a commit changed for the outside.
 pub struct Changes {
     pub commit: Commit,
+    /// The objects whose change all of this is.
+    pub objects: Vec<ObjectRef>,
     /// Audiences whose manifests differ; nothing for those that are gone.
     pub manifests: Vec<(Arc<Audience>, Option<Arc<Manifests>>)>,
     /// Proxies that belong to another audience than before; nothing for those that are gone.
@@ -50,6 +53,7 @@ impl Default for Pipeline {
             issues: BTreeMap::new(),
             faults: BTreeMap::new(),
             traced: BTreeMap::new(),
+            census: CensusTaker::default(),
         }
     }
 }
@@ -59,6 +63,11 @@ impl Pipeline {
         Self::default()
     }
 
+    /// From now on commits tell how long they took.
+    pub fn measure(&mut self, stopwatch: Stopwatch) {
+        self.engine.measure(stopwatch);
+    }
+
     pub fn inputs(&self) -> Inputs {
         self.inputs
     }
@@ -66,6 +75,8 @@ impl Pipeline {
     pub fn commit(&mut self, txn: Txn) -> Changes {
         let commit = self.engine.commit(txn);
         self.traced.clear();
+        self.census.update(&self.engine, &self.outputs.census);
+        let objects = self.engine.changed_objects();
         let version = commit.epoch;
         let manifests = self.engine.changes(&self.outputs.manifests);
         let manifests = manifests.into_iter().map(|(audience, _, sent)| {
@@ -81,7 +92,7 @@ impl Pipeline {
             wanted.map(|(source, _, rules)| (source.clone(), rules.and_then(|rules| longest(rules))));
         let (manifests, proxies, wanted_keys) = (manifests.collect(), proxies.collect(), wanted.collect());
         let issues = self.update_issues(&commit);
-        Changes { commit, manifests, proxies, issues, wanted_keys }
+        Changes { commit, objects, manifests, proxies, issues, wanted_keys }
     }
 
     /// What is wrong, object by object, as far as it can only be known by looking at several.
@@ -92,6 +103,30 @@ impl Pipeline {
     /// What each table holds and has cost.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.engine.stats()
+    }
+
+    /// How many rows each table has.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.engine.counts()
+    }
+
+    pub fn census(&self) -> Census {
+        self.census.census()
+    }
+
+    /// How many VirtualServices there are.
+    pub fn virtual_services(&self) -> usize {
+        self.engine.count(&self.inputs.virtual_services)
+    }
+
+    /// How many proxies are known.
+    pub fn proxies(&self) -> usize {
+        self.engine.count(&self.inputs.proxies)
+    }
+
+    /// How many classes of proxies are sent something different.
+    pub fn audiences(&self) -> usize {
+        self.engine.count(&self.outputs.manifests)
     }
 
     pub fn audience_of(&self, proxy: ProxyId) -> Option<Arc<Audience>> {

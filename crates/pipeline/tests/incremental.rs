@@ -436,6 +436,9 @@ proptest! {
         }
         let issues = |p: &Pipeline| p.issues().map(ToString::to_string).collect::<BTreeSet<_>>();
         prop_assert_eq!(issues(&pipeline), issues(&fresh));
+        prop_assert_eq!(pipeline.census(), fresh.census());
+        let filled = |p: &Pipeline| p.counts().collect::<Vec<_>>();
+        prop_assert_eq!(filled(&pipeline), filled(&fresh));
     }
 
     #[test]

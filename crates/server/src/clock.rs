@@ -1,6 +1,14 @@
 use std::time::Instant;
 
-use pilot_base::{Clock, Millis};
+use pilot_base::{Clock, Micros, Millis};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// For how many nanoseconds the calling thread has computed: what others do meanwhile does not count.
+pub(crate) fn thread_nanos() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    let nanos = tv_sec.saturating_mul(1_000_000_000).saturating_add(tv_nsec);
+    u64::try_from(nanos).unwrap_or(0)
+}
 
 /// Real time, counted from when the program started.
 pub struct SystemClock {
@@ -17,5 +25,9 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Millis {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn micros(&self) -> Micros {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }

@@ -1,30 +1,32 @@
+mod inbox;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use pilot_base::{Issue, Name};
+use pilot_base::{Clock, Issue, Micros, Name};
 use pilot_incr::{Shard, Txn};
 use pilot_model::{KeySet, KeySource, MeshOptions, Proxy, ProxyId, Span};
 use pilot_pipeline::Pipeline;
-use pilot_source::{Batch, CHANNEL_CAPACITY, Source};
+use pilot_source::{CHANNEL_CAPACITY, Source};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use self::inbox::{Inbox, Incoming};
+use crate::bill::{Bill, Committed};
+use crate::clock::thread_nanos;
+use crate::debounce::{Debounce, Gate, Lane, Told};
 use crate::intake::{Intake, OWN_SHARD};
 use crate::issues::{Ledger, Place};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Times};
 use crate::publish::{Publisher, Seat};
 use crate::refusal::Refusal;
 
 /// What the engine is told. Streams tell little and must not wait; sources wait until what they told is committed.
 enum Command {
-    Source {
-        shard: Shard,
-        name: Name,
-        batches: Vec<Batch>,
-        done: oneshot::Sender<()>,
-    },
+    Source(Told, oneshot::Sender<()>),
     Connect {
         id: ProxyId,
         proxy: Arc<Proxy>,
@@ -36,6 +38,14 @@ enum Command {
     /// What came of asking for keys; nothing if nobody wants them any more.
     KeySet(KeySource, Option<KeySet>),
     Stop,
+}
+
+/// How the engine works.
+pub struct EngineOptions {
+    pub mesh: MeshOptions,
+    /// It is ready once so many sources have told everything they had.
+    pub sources: usize,
+    pub debounce: Option<Debounce>,
 }
 
 /// The thread that owns the pipeline.
@@ -52,6 +62,8 @@ pub struct EngineHandle {
     ready: watch::Receiver<bool>,
     wanted_keys: watch::Receiver<WantedKeys>,
     ids: Arc<AtomicU64>,
+    clock: Arc<dyn Clock>,
+    bill: Arc<Bill>,
 }
 
 /// Where keys are asked for, and how long to wait for them.
@@ -61,9 +73,17 @@ pub(crate) type WantedKeys = BTreeMap<KeySource, Span>;
 const COMMANDS_AT_ONCE: usize = 1024;
 
 impl Engine {
-    /// Starts the thread. It is ready once `sources` sources have told everything they had.
-    pub fn start(options: MeshOptions, sources: usize, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+    /// Starts the thread.
+    pub fn start(
+        options: EngineOptions,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+    ) -> std::io::Result<Self> {
+        let EngineOptions { mesh, sources, debounce } = options;
         let (commands, receiver) = mpsc::unbounded_channel();
+        let mut inbox = Inbox::new(receiver, debounce)?;
+        let bill = Arc::new(Bill::default());
+        let parts = (Arc::clone(&clock), Arc::clone(&bill));
         let (ledger, issues) = Ledger::new();
         let (ready_sender, ready) = watch::channel(sources == 0);
         let (wanted_sender, wanted_keys) = watch::channel(WantedKeys::new());
@@ -78,12 +98,16 @@ impl Engine {
                 complete: BTreeSet::new(),
                 ready: ready_sender,
                 wanted_keys: wanted_sender,
+                clock: parts.0,
+                bill: parts.1,
+                gate: Gate::new(debounce),
             };
-            worker.begin(options);
-            worker.work(receiver);
+            worker.begin(mesh);
+            worker.work(&mut inbox);
         })?;
         let ids = Arc::new(AtomicU64::new(1));
-        Ok(Self { thread, handle: EngineHandle { commands, issues, ready, wanted_keys, ids } })
+        let handle = EngineHandle { commands, issues, ready, wanted_keys, ids, clock, bill };
+        Ok(Self { thread, handle })
     }
 
     pub fn handle(&self) -> &EngineHandle {
@@ -107,17 +131,18 @@ impl EngineHandle {
         tracing::info!("following {name}");
         let (sink, mut incoming) = mpsc::channel(CHANNEL_CAPACITY);
         tasks.spawn(source.run(sink));
-        let commands = self.commands.clone();
+        let (commands, clock) = (self.commands.clone(), Arc::clone(&self.clock));
         // The engine's own rows have shard zero.
         let shard = Shard(OWN_SHARD.0 + 1 + shard);
         tasks.spawn(async move {
             while let Some(batch) = incoming.recv().await {
+                let at = clock.micros();
                 let mut batches = vec![batch];
                 while let Ok(batch) = incoming.try_recv() {
                     batches.push(batch);
                 }
                 let (done, committed) = oneshot::channel();
-                let command = Command::Source { shard, name: name.clone(), batches, done };
+                let command = Command::Source(Told { shard, name: name.clone(), batches, at }, done);
                 if commands.send(command).is_err() || committed.await.is_err() {
                     return;
                 }
@@ -141,6 +166,10 @@ impl EngineHandle {
     /// Everything that is wrong now.
     pub fn issues(&self) -> Arc<Vec<Issue>> {
         Arc::clone(&self.issues.borrow())
+    }
+
+    pub(crate) fn bill(&self) -> &Bill {
+        &self.bill
     }
 
     pub(crate) fn wanted_keys(&self) -> watch::Receiver<WantedKeys> {
@@ -182,11 +211,17 @@ struct Worker {
     complete: BTreeSet<Shard>,
     ready: watch::Sender<bool>,
     wanted_keys: watch::Sender<WantedKeys>,
+    clock: Arc<dyn Clock>,
+    bill: Arc<Bill>,
+    gate: Gate,
 }
 
-/// What waits for a transaction to be committed.
+/// A transaction, and who waits for it to be committed.
 #[derive(Default)]
-struct Waiting {
+struct Round {
+    txn: Txn,
+    /// When the first change of a source in it was told.
+    told: Option<Micros>,
     seats: Vec<(ProxyId, oneshot::Sender<Seat>)>,
     sources: Vec<oneshot::Sender<()>>,
     stop: bool,
@@ -194,6 +229,7 @@ struct Waiting {
 
 impl Worker {
     fn begin(&mut self, options: MeshOptions) {
+        self.pipeline.measure(thread_nanos);
         let inputs = self.pipeline.inputs();
         let mut txn = Txn::new();
         txn.upsert(&inputs.options, OWN_SHARD, (), options);
@@ -201,45 +237,55 @@ impl Worker {
         self.pipeline.commit(txn);
     }
 
-    fn work(&mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
-        while let Some(command) = commands.blocking_recv() {
-            let (mut txn, mut waiting) = (Txn::new(), Waiting::default());
-            self.take(command, &mut txn, &mut waiting);
-            // Nothing waits for more to come; but what has already come is done in one step.
+    fn work(&mut self, inbox: &mut Inbox) {
+        loop {
+            let mut round = Round::default();
+            match inbox.next(self.patience()) {
+                Incoming::Command(command) => self.take(command, &mut round),
+                Incoming::Silence => {}
+                Incoming::Over => return,
+            }
+            // Nothing waits for more to come, unless it is told to; but what has already come is done in one step.
             for _ in 1..COMMANDS_AT_ONCE {
-                match commands.try_recv() {
-                    Ok(command) => self.take(command, &mut txn, &mut waiting),
-                    Err(_) => break,
+                match inbox.waiting() {
+                    Some(command) => self.take(command, &mut round),
+                    None => break,
                 }
             }
-            self.commit(txn, waiting.seats);
-            for done in waiting.sources {
+            if round.stop || self.gate.is_due(self.clock.now()) {
+                self.open_gate(&mut round);
+            }
+            let Round { txn, told, seats, sources, stop } = round;
+            self.commit(txn, told, seats);
+            for done in sources {
                 let _gone = done.send(());
             }
-            if waiting.stop {
+            if stop {
                 return;
             }
         }
     }
 
-    fn take(&mut self, command: Command, txn: &mut Txn, waiting: &mut Waiting) {
+    /// How long to wait for the next command; without end if nothing waits for silence.
+    fn patience(&self) -> Option<Duration> {
+        let due = self.gate.due_at()?;
+        Some(Duration::from_millis(due.saturating_sub(self.clock.now())))
+    }
+
+    fn open_gate(&mut self, round: &mut Round) {
+        for told in self.gate.open() {
+            self.intake(told, round);
+        }
+    }
+
+    fn take(&mut self, command: Command, round: &mut Round) {
         let inputs = self.pipeline.inputs();
+        let txn = &mut round.txn;
         match command {
-            Command::Source { shard, name, batches, done } => {
-                for batch in batches {
-                    self.metrics.note_events(&batch.events);
-                    if self.intake.take(shard, batch.events, inputs, txn) {
-                        self.complete.insert(shard);
-                    }
-                    for (place, issues) in batch.issues {
-                        self.ledger.set(&Place::Source(name.clone(), place), issues);
-                    }
-                }
-                waiting.sources.push(done);
-            }
+            Command::Source(told, done) => self.told(told, done, round),
             Command::Connect { id, proxy, seat } => {
                 txn.upsert(&inputs.proxies, OWN_SHARD, id, proxy);
-                waiting.seats.push((id, seat));
+                round.seats.push((id, seat));
             }
             Command::Disconnect(id) => {
                 txn.remove(&inputs.proxies, OWN_SHARD, id);
@@ -254,18 +300,44 @@ impl Worker {
             }
             Command::KeySet(source, Some(set)) => txn.upsert(&inputs.key_sets, OWN_SHARD, source, set),
             Command::KeySet(source, None) => txn.remove(&inputs.key_sets, OWN_SHARD, source),
-            Command::Stop => waiting.stop = true,
+            Command::Stop => round.stop = true,
         }
     }
 
-    fn commit(&mut self, txn: Txn, seats: Vec<(ProxyId, oneshot::Sender<Seat>)>) {
-        if !txn.is_empty() {
-            let changes = self.pipeline.commit(txn);
-            self.publisher.publish(&changes);
-            for (object, issues) in &changes.issues {
-                self.ledger.set(&Place::Object(object.clone()), issues.clone());
+    /// A source that is to wait for silence may go on talking, or there would be silence at once.
+    fn told(&mut self, told: Told, done: oneshot::Sender<()>, round: &mut Round) {
+        for batch in &told.batches {
+            self.metrics.commits.note_events(&batch.events);
+        }
+        match self.gate.lane(&told) {
+            Lane::Wait => {
+                self.gate.wait(told, self.clock.now());
+                let _gone = done.send(());
+                return;
             }
-            self.want(changes.wanted_keys);
+            Lane::Flush => self.open_gate(round),
+            Lane::Pass => {}
+        }
+        self.intake(told, round);
+        round.sources.push(done);
+    }
+
+    fn intake(&mut self, told: Told, round: &mut Round) {
+        let Told { shard, name, batches, at } = told;
+        round.told = Some(round.told.map_or(at, |first| first.min(at)));
+        for batch in batches {
+            if self.intake.take(shard, batch.events, self.pipeline.inputs(), &mut round.txn) {
+                self.complete.insert(shard);
+            }
+            for (place, issues) in batch.issues {
+                self.ledger.set(&Place::Source(name.clone(), place), issues);
+            }
+        }
+    }
+
+    fn commit(&mut self, txn: Txn, told: Option<Micros>, seats: Vec<(ProxyId, oneshot::Sender<Seat>)>) {
+        if !txn.is_empty() {
+            self.run(txn, told);
         }
         for (id, waiting) in seats {
             // A stream that left before it was seated has no audience any more.
@@ -275,10 +347,29 @@ impl Worker {
             }
         }
         self.ledger.publish();
-        self.metrics.note_issues(self.ledger.count());
+        self.metrics.commits.note_issues(self.ledger.count(), self.ledger.rejected());
         if self.complete.len() >= self.awaited {
             self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
         }
+    }
+
+    /// Commits, tells who must know, and writes down what it cost.
+    fn run(&mut self, txn: Txn, told: Option<Micros>) {
+        let began = self.clock.micros();
+        let mut changes = self.pipeline.commit(txn);
+        let ended = self.clock.micros();
+        let objects = std::mem::take(&mut changes.objects);
+        let (epoch, nanos) = (changes.commit.epoch, changes.commit.spent);
+        let arrived = told.unwrap_or(began);
+        let cause = self.bill.committed(Committed { epoch, objects, nanos, arrived, now: ended });
+        self.publisher.publish(&changes, &cause);
+        for (object, issues) in &changes.issues {
+            self.ledger.set(&Place::Object(object.clone()), issues.clone());
+        }
+        self.metrics.commits.committed(Times { told, began, ended }, &changes.commit, &cause.shares);
+        self.want(changes.wanted_keys);
+        self.metrics.commits.note_state(&self.pipeline);
+        self.bill.note_population(self.pipeline.proxies(), self.pipeline.audiences());
     }
 
     fn want(&self, changes: Vec<(KeySource, Option<Span>)>) {

@@ -29,6 +29,16 @@ pub(crate) trait Incoming: Sized + Send + 'static {
     fn type_url(&self) -> &str {
         &self.envelope().type_url
     }
+
+    /// How long the message was.
+    fn size(&self) -> usize {
+        self.envelope().size
+    }
+
+    /// With what code the client refuses a response; zero if it does not.
+    fn refusal(&self) -> i32 {
+        self.envelope().code
+    }
 }
 
 /// What stands around the names.
@@ -38,6 +48,8 @@ pub(crate) struct Envelope {
     type_url: String,
     nonce: String,
     error: Option<String>,
+    code: i32,
+    size: usize,
 }
 
 /// Where that stands in a message.
@@ -110,7 +122,7 @@ impl Incoming for DeltaRequest {
 
 impl Envelope {
     fn read(message: &Bytes, numbers: &Numbers) -> Result<Self, Status> {
-        let mut envelope = Self::default();
+        let mut envelope = Self { size: message.len(), ..Self::default() };
         for field in Fields(message) {
             let (number, value) = field?;
             match number {
@@ -120,6 +132,7 @@ impl Envelope {
                 n if n == numbers.error => {
                     let status =
                         RpcStatus::decode(value).map_err(|error| malformed("error_detail", &error))?;
+                    envelope.code = status.code;
                     envelope.error = Some(cut(status.message, MAX_ERROR));
                 }
                 _ => {}
@@ -235,6 +248,7 @@ mod tests {
             initial_resource_versions: [("known".to_owned(), known.version().to_string())].into(),
             response_nonce: "7".to_owned(),
             error_detail: Some(pilot_envoy_api::google::rpc::Status {
+                code: 13,
                 message: "no".to_owned(),
                 ..Default::default()
             }),
@@ -242,6 +256,7 @@ mod tests {
         };
         let read = DeltaRequest::read(message.encode_to_vec().into()).unwrap();
         assert_eq!(read.type_url(), "t");
+        assert_eq!((read.refusal(), read.size()), (13, message.encoded_len()));
         let request = read.into_request(TypeUrl::Cluster, &session(&known)).unwrap();
         assert_eq!((request.nonce.as_str(), request.error.as_deref()), ("7", Some("no")));
         let Ask::Changes { subscribe, unsubscribe, initial } = request.ask else { panic!("it was delta") };

@@ -20,12 +20,14 @@ pub(crate) struct Ledger {
     by_place: BTreeMap<Place, Vec<Issue>>,
     published: watch::Sender<Arc<Vec<Issue>>>,
     changed: bool,
+    /// Objects and files of which something is refused.
+    rejected: usize,
 }
 
 impl Ledger {
     pub(crate) fn new() -> (Self, watch::Receiver<Arc<Vec<Issue>>>) {
         let (published, receiver) = watch::channel(Arc::default());
-        (Self { by_place: BTreeMap::new(), published, changed: false }, receiver)
+        (Self { by_place: BTreeMap::new(), published, changed: false, rejected: 0 }, receiver)
     }
 
     pub(crate) fn set(&mut self, place: &Place, issues: Vec<Issue>) {
@@ -51,10 +53,17 @@ impl Ledger {
         self.published.borrow().len()
     }
 
+    pub(crate) fn rejected(&self) -> usize {
+        self.rejected
+    }
+
     pub(crate) fn publish(&mut self) {
         if std::mem::take(&mut self.changed) {
             let all: BTreeSet<&Issue> = self.by_place.values().flatten().collect();
             self.published.send_replace(Arc::new(all.into_iter().cloned().collect()));
+            let by_us = self.by_place.iter().filter(|(place, _)| !matches!(place, Place::Proxy(_)));
+            let errors = by_us.flat_map(|(_, issues)| issues).filter(|i| i.severity == Severity::Error);
+            self.rejected = errors.map(|issue| &issue.object).collect::<BTreeSet<_>>().len();
         }
     }
 }

@@ -12,10 +12,14 @@
 
 mod admission;
 mod ads;
+mod bill;
 mod body;
+mod cause;
 mod clock;
+mod debounce;
 mod engine;
 mod grpc;
+mod heard;
 mod http_server;
 mod incoming;
 mod intake;
@@ -32,7 +36,8 @@ mod shared_bodies;
 mod stream;
 
 pub use clock::SystemClock;
-pub use engine::{Engine, EngineHandle};
+pub use debounce::Debounce;
+pub use engine::{Engine, EngineHandle, EngineOptions};
 pub use grpc::{GrpcOptions, GrpcServer};
 pub use http_server::{HttpServer, Protocols, serve_http};
 pub use key_sets::{KeyFetcher, KeyOptions};

@@ -1,3 +1,5 @@
+mod bill;
+
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
@@ -36,6 +38,7 @@ impl Pages {
         Router::new()
             .route("/ready", routing::get(ready))
             .route("/debug/issues", routing::get(issues))
+            .route("/debug/bill", routing::get(bill::page))
             .with_state(self)
     }
 
@@ -45,6 +48,7 @@ impl Pages {
             .route("/metrics", routing::get(metrics))
             .route("/version", routing::get(version))
             .route("/debug/issues", routing::get(issues))
+            .route("/debug/bill", routing::get(bill::page))
             .with_state(self)
     }
 
@@ -75,8 +79,13 @@ async fn metrics(State(pages): State<Pages>) -> Response {
 /// Everything that is wrong, as data. `?pretty` is for people.
 async fn issues(State(pages): State<Pages>, Query(query): Query<Vec<(String, String)>>) -> Response {
     let list: Value = pages.engine.issues().iter().map(issue).collect();
+    written(&list, &query)
+}
+
+/// Data as text, for people if they ask for it.
+fn written(data: &Value, query: &[(String, String)]) -> Response {
     let pretty = query.iter().any(|(key, _)| key == "pretty");
-    let text = if pretty { format!("{list:#}") } else { list.to_string() };
+    let text = if pretty { format!("{data:#}") } else { data.to_string() };
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pilot_base::{Clock, Hash64, Millis, Name};
+use pilot_base::{Clock, Hash64, Micros, Millis, Name};
 use pilot_model::{Proxy, ProxyId};
 use pilot_xds::{Event, Pacing, Response, Session, TypeUrl};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -15,12 +15,13 @@ use tonic::Status;
 use crate::admission::Admission;
 use crate::body::Outgoing;
 use crate::engine::EngineHandle;
+use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
 use crate::lanes::{LARGE, Lane, Lanes};
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::node;
-use crate::publish::{Feed, Seat};
+use crate::publish::{Feed, Place, Seat};
 use crate::refusal::Refusal;
 use crate::shared_bodies::SharedBodies;
 
@@ -99,20 +100,21 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Messages<M>, ou
     };
     let id = hub.engine.next_id();
     let guest = Guest { engine: hub.engine.clone(), id, metrics: Arc::clone(&hub.metrics), proxy };
-    guest.metrics.connected(guest.proxy.version);
+    guest.metrics.clients.connected(guest.proxy.version);
     let Some(Seat(seat)) = guest.engine.connect(id, Arc::clone(&guest.proxy)).await else {
         return Status::unavailable("the server is shutting down");
     };
     tracing::info!(target: "ads", "new connection for node:{}-{id}", guest.proxy.name);
-    let feed = seat.borrow().clone();
-    let manifests = Arc::clone(&feed.borrow());
+    let Place { feed, .. } = seat.borrow().clone();
+    let news = feed.borrow().clone();
+    let heard = Heard::new(&news, Arc::clone(hub.engine.bill().guests()));
     let commons = Arc::clone(hub.bodies.commons());
-    let session = Session::new(M::PROTOCOL, manifests, Pacing::default(), commons);
+    let session = Session::new(M::PROTOCOL, news.manifests, Pacing::default(), commons);
     let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
     let (reasons, told, large) = Default::default();
-    let lane = Lane::First;
+    let (lane, turn) = (Lane::First, None);
     let stream =
-        Stream { hub, guest, session, seat, feed, out, lane, large, place: None, reasons, told, end_at };
+        Stream { hub, guest, session, seat, feed, heard, out, lane, large, turn, reasons, told, end_at };
     let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
@@ -152,7 +154,7 @@ struct Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.engine.disconnect(self.id);
-        self.metrics.disconnected(self.proxy.version);
+        self.metrics.clients.disconnected(&self.proxy);
     }
 }
 
@@ -160,14 +162,15 @@ struct Stream {
     hub: Arc<Hub>,
     guest: Guest,
     session: Session,
-    seat: watch::Receiver<Feed>,
+    seat: watch::Receiver<Place>,
     feed: Feed,
+    heard: Heard,
     out: Outgoing,
     lane: Lane,
     /// Listeners and routes that wait for a place.
     large: VecDeque<Response>,
     /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
-    place: Option<Place>,
+    turn: Option<Turn>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
@@ -176,7 +179,7 @@ struct Stream {
     end_at: Option<Millis>,
 }
 
-type Place = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
+type Turn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
 impl Stream {
     async fn run<M: Incoming>(mut self, first: M, mut incoming: Messages<M>) -> Status {
@@ -184,11 +187,13 @@ impl Stream {
             return status;
         }
         loop {
-            if self.send_what_is_due().await {
+            if let Some(at) = self.send_what_is_due().await {
                 // What was sent is handed to the connection before more is asked of the session: so a client that asks
                 // without reading is not worked for.
                 tokio::task::yield_now().await;
+                self.hub.metrics.pushes.sent(self.hub.clock.micros().saturating_sub(at));
             }
+            self.note_arrival();
             tokio::task::coop::consume_budget().await;
             self.tell_refusals();
             let now = self.hub.clock.now();
@@ -211,33 +216,54 @@ impl Stream {
                     if moved.is_err() {
                         return Status::unavailable("the server is shutting down");
                     }
-                    self.feed = self.seat.borrow_and_update().clone();
+                    let Place { feed, moved_by } = self.seat.borrow_and_update().clone();
+                    self.feed = feed;
+                    if let Some(cause) = moved_by {
+                        self.heard.moved(&cause, &self.feed.borrow().causes);
+                    }
                     self.update();
                 }
                 // An audience whose last proxy has just been moved elsewhere ends before the move is seen.
                 Ok(()) = self.feed.changed() => self.update(),
-                place = given(&mut self.place) => self.send_large(place),
+                place = given(&mut self.turn) => self.send_large(place),
                 () = until(wake, now) => {}
             }
         }
     }
 
     fn update(&mut self) {
-        let manifests = Arc::clone(&self.feed.borrow_and_update());
-        self.session.update(manifests);
+        let news = self.feed.borrow_and_update().clone();
+        if let Some(cause) = self.heard.update(&news.causes) {
+            let now = self.hub.clock.micros();
+            self.hub.metrics.pushes.queued(now.saturating_sub(cause.published));
+        }
+        self.session.update(news.manifests);
+    }
+
+    /// A change has come to its end once the client was sent all of it.
+    fn note_arrival(&mut self) {
+        if self.heard.is_under_way()
+            && self.large.is_empty()
+            && self.session.is_up_to_date()
+            && let Some(arrived) = self.heard.arrived()
+        {
+            self.hub.metrics.pushes.converged(self.hub.clock.micros().saturating_sub(arrived));
+        }
     }
 
     fn request<M: Incoming>(&mut self, message: M) -> Result<(), Status> {
         let Some(type_url) = TypeUrl::parse(message.type_url()) else {
             return self.unknown(message.type_url());
         };
+        self.hub.metrics.clients.received(message.size());
+        let code = message.refusal();
         let request = message.into_request(type_url, &self.session)?;
         self.session.request(request);
         if self.session.names_size() > MAX_NAMES_SIZE {
             return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));
         }
         for event in self.session.take_events() {
-            self.note(event);
+            self.note(event, code);
         }
         Ok(())
     }
@@ -252,57 +278,63 @@ impl Stream {
         Err(Status::invalid_argument(format!("unknown type URL {short:?}")))
     }
 
-    /// Tells whether there was anything to send.
+    /// Tells when the last of it was ready to be sent, if there was anything.
     ///
     /// Small things overtake large listeners and routes. Nothing overtakes clusters and endpoints, as what follows them
     /// counts on them.
-    async fn send_what_is_due(&mut self) -> bool {
-        let mut sent = false;
+    async fn send_what_is_due(&mut self) -> Option<Micros> {
+        let mut sent = None;
+        let mut began = self.hub.clock.micros();
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
-            sent = true;
             if response.len(self.session.protocol()) < LARGE {
-                self.send(&response);
+                began = self.send(&response, began);
             } else if matches!(response.type_url, TypeUrl::Listener | TypeUrl::Route) {
                 self.large.push_back(response);
+                continue;
             } else {
                 let _place = self.hub.lanes.place(self.lane).await;
-                self.send(&response);
+                began = self.send(&response, self.hub.clock.micros());
             }
+            sent = Some(began);
         }
-        if self.place.is_none() && !self.large.is_empty() {
+        if self.turn.is_none() && !self.large.is_empty() {
             let (hub, lane) = (Arc::clone(&self.hub), self.lane);
-            self.place = Some(Box::pin(async move { hub.lanes.place(lane).await }));
+            self.turn = Some(Box::pin(async move { hub.lanes.place(lane).await }));
         }
         self.hub.bodies.touched();
         sent
     }
 
     fn send_large(&mut self, _place: Option<OwnedSemaphorePermit>) {
-        self.place = None;
+        self.turn = None;
         if let Some(response) = self.large.pop_front() {
-            self.send(&response);
+            self.send(&response, self.hub.clock.micros());
         }
     }
 
-    fn send(&self, response: &Response) {
+    /// Tells when it was done.
+    fn send(&mut self, response: &Response, began: Micros) -> Micros {
         let protocol = self.session.protocol();
         let tail = response.tail(protocol);
         let len = response.len(protocol);
         let shared = self.hub.bodies.of(response, protocol, len - tail.len());
-        self.hub.metrics.pushed(response.type_url, len);
         self.out.send(&tail, shared);
+        self.heard.sent(response.type_url, &response.version, len);
+        let now = self.hub.clock.micros();
+        self.hub.metrics.pushes.pushed(response.type_url, len, now.saturating_sub(began));
+        now
     }
 
-    fn note(&mut self, event: Event) {
+    fn note(&mut self, event: Event, code: i32) {
         match event {
             // Routes are what a proxy asks for last.
             Event::Accepted(TypeUrl::Route) => self.lane = Lane::Push,
             Event::Accepted(_) => {}
-            Event::Stale(type_url) => self.hub.metrics.stale(type_url),
+            Event::Stale(type_url) => self.hub.metrics.clients.stale(type_url),
             Event::Refused { type_url, error, .. } => {
                 let (name, id) = (&self.guest.proxy.name, self.guest.id);
                 tracing::warn!(target: "ads", "{type_url}: ACK ERROR {name}-{id} {error}");
-                self.hub.metrics.refused(type_url);
+                self.hub.metrics.clients.refused(type_url, name, code.into());
                 self.reasons.insert(type_url, cut(error, MAX_REASON));
             }
         }
@@ -347,9 +379,9 @@ fn with_jitter(age: Duration, id: ProxyId) -> Millis {
     age.saturating_add(AFTER).saturating_add(age / 1000 * share)
 }
 
-async fn given(place: &mut Option<Place>) -> Option<OwnedSemaphorePermit> {
-    match place {
-        Some(place) => place.await,
+async fn given(turn: &mut Option<Turn>) -> Option<OwnedSemaphorePermit> {
+    match turn {
+        Some(turn) => turn.await,
         None => std::future::pending().await,
     }
 }

@@ -120,7 +120,7 @@ impl Manifest {
     /// Are both the very same, without a look at any resource?
     pub fn same(&self, other: &Self) -> bool {
         self.layers.len() == other.layers.len()
-            && self.layers.iter().zip(&other.layers).all(|(a, b)| a.ptr_eq(b))
+            && self.layers.iter().zip(&other.layers).all(|(a, b)| a.ptr_eq(b) || a.is_empty() && b.is_empty())
             && self.unserved == other.unserved
     }
 

@@ -215,7 +215,7 @@ mod tests {
             }
             let all: BTreeSet<Name> = expected.iter().copied().map(name).collect();
             prop_assert_eq!(names.len(), all.len());
-            prop_assert_eq!(names.iter().cloned().collect::<BTreeSet<_>>(), all.clone());
+            prop_assert_eq!(&names.iter().cloned().collect::<BTreeSet<_>>(), &all);
             prop_assert_eq!(names.size(), all.iter().map(super::size_of).sum::<usize>());
             let asked: Vec<Name> = asked.into_iter().map(name).collect();
             prop_assert_eq!(names.cover(asked.iter()), asked.iter().all(|name| all.contains(name)));

@@ -149,6 +149,11 @@ impl Session {
         Initial::Some(said.iter().map(held).collect())
     }
 
+    /// Has the client been sent everything that is newest, as far as it asked for it?
+    pub fn is_up_to_date(&self) -> bool {
+        TypeUrl::ALL.into_iter().all(|t| self.was_sent(t, &self.latest))
+    }
+
     /// Resources that the client refuses as they are now.
     pub fn refused(&self) -> impl Iterator<Item = (TypeUrl, &Name)> {
         let watched = TypeUrl::ALL.into_iter().filter_map(|t| Some((t, self.watch(t)?)));
@@ -404,11 +409,11 @@ impl Session {
                 }
                 return None;
             }
-            return Some(self.depart(type_url, plan, moment, now));
+            return Some(self.depart(type_url, plan, &moment, now));
         }
     }
 
-    fn depart(&mut self, type_url: TypeUrl, plan: Plan, moment: Arc<Manifests>, now: Millis) -> Response {
+    fn depart(&mut self, type_url: TypeUrl, plan: Plan, moment: &Arc<Manifests>, now: Millis) -> Response {
         let at = type_url.index();
         self.nonces += 1;
         let nonce = self.nonces.to_string();
@@ -432,12 +437,12 @@ impl Session {
             _ => Sent::Other,
         };
         watch.depart(plan, nonce, now);
-        self.stands[at] = Some(Arc::clone(&moment));
+        self.stands[at] = Some(Arc::clone(moment));
         self.note_past(type_url);
         match (type_url, sent) {
-            (TypeUrl::Endpoint, Sent::Everything) => self.owed.pay_all(&moment),
+            (TypeUrl::Endpoint, Sent::Everything) => self.owed.pay_all(moment),
             (_, Sent::Endpoints(changed)) => self.owed.pay(changed.iter().map(|r| r.name())),
-            (_, Sent::Everything) => self.all_clusters_sent(&moment, now),
+            (_, Sent::Everything) => self.all_clusters_sent(moment, now),
             (_, Sent::Clusters(changed)) => self.clusters_sent(changed, now),
             (_, Sent::Other) => (),
         }

@@ -7,8 +7,8 @@ use anyhow::{Context as _, anyhow};
 use pilot_base::Clock;
 use pilot_cli::Env;
 use pilot_server::{
-    Engine, EngineHandle, GrpcServer, HttpServer, KeyFetcher, Metrics, Pages, Protocols, Routes, SystemClock,
-    serve_http,
+    Engine, EngineHandle, EngineOptions, GrpcServer, HttpServer, KeyFetcher, Metrics, Pages, Protocols,
+    Routes, SystemClock, serve_http,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,11 +34,12 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let env = Env::of_process();
     let sources = sources::open(&args, &env)?;
     warn_about_tls(&args);
-    let Settings { mesh, grpc, keys, addresses, shutdown } = args.settings(&env);
+    let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let metrics = Arc::new(Metrics::new(BUILD.version)?);
-    let engine = Engine::start(mesh, sources.len(), Arc::clone(&metrics))?;
+    let options = EngineOptions { mesh, sources: sources.len(), debounce };
+    let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
     let fetcher = KeyFetcher::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), &keys);
     let keys_tried = fetcher.settled();

@@ -21,11 +21,14 @@ use super::seats::Seats;
 use super::workloads::Workloads;
 
 /// Which object says something.
-type Origin = (Kind, ConfigId);
+pub(super) type Origin = (Kind, ConfigId);
 /// The order of services with one host: the oldest first; and which of the services that an object stands for.
-type ServiceKey = (Created, Name, Name, Origin, usize);
+pub(super) type ServiceKey = (Created, Name, Name, Origin, usize);
 /// A host in the namespace whose endpoints count for it.
 pub(super) type HostKey = (Name, Host);
+
+/// The endpoints of a host, by the object that says them.
+pub(super) type Shards = SharedMap<(Created, Origin), Arc<[Endpoint]>>;
 
 /// What an address serves: a port of a host, and where.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,7 +47,7 @@ pub(super) struct Registry {
     any_network_gateway: Table<(), ()>,
     /// Other names of a host, by their namespaces.
     aliases: Table<Host, SharedMap<(Name, Host), ()>>,
-    endpoints: Table<HostKey, SharedMap<(Created, Origin), Arc<[Endpoint]>>>,
+    endpoints: Table<HostKey, Shards>,
     accounts: Table<HostKey, Vec<Name>>,
     addresses: Table<Name, SharedMap<Host, ()>>,
     covered: Table<(Host, u16), SharedMap<(), ()>>,
@@ -145,6 +148,13 @@ impl Registry {
     /// Hosts that have a service, as keys.
     pub(super) fn hosts(&self) -> &Table<Host, SharedMap<ServiceKey, Arc<Service>>> {
         &self.services
+    }
+
+    /// Services and endpoints, for who counts them.
+    pub(super) fn counted(
+        &self,
+    ) -> (Table<Host, SharedMap<ServiceKey, Arc<Service>>>, Table<HostKey, Shards>) {
+        (self.services, self.endpoints)
     }
 
     /// How other networks are reached; nothing, if all are reached directly.

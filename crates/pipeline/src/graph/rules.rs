@@ -13,7 +13,7 @@ use pilot_model::{Config, ConfigId, Created, DestinationRule, ExportTo, LoadBala
 use super::inputs::Inputs;
 
 /// The order in which rules claim a host: the oldest first.
-type RuleKey = (Created, Name, Name);
+pub(super) type RuleKey = (Created, Name, Name);
 pub(super) type Rule = Config<DestinationRule>;
 /// A label that a rule asks clients for, and the namespace that sees the rule; empty for all of them.
 type AskedLabel = (Name, Name, Name);
@@ -29,7 +29,7 @@ pub(super) struct Rules {
     routes: Table<Host, SharedMap<RuleKey, Arc<RouteRule>>>,
     /// VirtualServices about connections, by each pattern that covers one of their hosts.
     below: Table<Host, SharedMap<RuleKey, Arc<RouteRule>>>,
-    traffic: Table<Host, SharedMap<RuleKey, Arc<Rule>>>,
+    pub(super) traffic: Table<Host, SharedMap<RuleKey, Arc<Rule>>>,
     sidecars: Table<Name, SharedMap<RuleKey, Arc<Config<Sidecar>>>>,
     /// Rules for some workloads only, by their namespace.
     selective: Table<Name, SharedMap<RuleKey, Arc<Rule>>>,

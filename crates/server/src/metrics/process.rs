@@ -6,6 +6,20 @@ use std::fmt::Write as _;
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE: u64 = 4096;
 
+/// What this process has used and holds; zero where there is no /proc.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu_seconds: f64,
+    pub(crate) resident_bytes: u64,
+}
+
+impl Usage {
+    pub(crate) fn of_this_process() -> Self {
+        let resident_bytes = memory().map(|(_, resident)| resident).unwrap_or_default();
+        Self { cpu_seconds: cpu_seconds().unwrap_or_default(), resident_bytes }
+    }
+}
+
 /// Empty where there is no /proc.
 pub(super) fn text() -> String {
     let mut out = String::new();

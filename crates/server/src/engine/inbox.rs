@@ -1,0 +1,53 @@
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Command;
+use crate::debounce::Debounce;
+
+/// Where commands come in.
+pub(super) struct Inbox {
+    commands: mpsc::UnboundedReceiver<Command>,
+    /// Counts the time while changes wait for silence; nothing if none ever do.
+    timer: Option<tokio::runtime::Runtime>,
+}
+
+/// What came in.
+pub(super) enum Incoming {
+    Command(Command),
+    /// Nothing did for as long as was waited.
+    Silence,
+    /// Nobody is left to say anything.
+    Over,
+}
+
+impl Inbox {
+    pub(super) fn new(
+        commands: mpsc::UnboundedReceiver<Command>,
+        debounce: Option<Debounce>,
+    ) -> std::io::Result<Self> {
+        let timer = |_| tokio::runtime::Builder::new_current_thread().enable_time().build();
+        Ok(Self { commands, timer: debounce.map(timer).transpose()? })
+    }
+
+    /// Waits for the next command, without end or for a time.
+    pub(super) fn next(&mut self, patience: Option<Duration>) -> Incoming {
+        let command = match (&self.timer, patience) {
+            (Some(timer), Some(patience)) => {
+                let commands = &mut self.commands;
+                // The timer begins inside of the runtime that counts it.
+                match timer.block_on(async { tokio::time::timeout(patience, commands.recv()).await }) {
+                    Ok(command) => command,
+                    Err(_) => return Incoming::Silence,
+                }
+            }
+            _ => self.commands.blocking_recv(),
+        };
+        command.map_or(Incoming::Over, Incoming::Command)
+    }
+
+    /// A command that is there already.
+    pub(super) fn waiting(&mut self) -> Option<Command> {
+        self.commands.try_recv().ok()
+    }
+}
