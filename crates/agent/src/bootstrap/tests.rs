@@ -16,6 +16,12 @@ fn options() -> BootstrapOptions {
         outlier_log_path: String::new(),
         status_port: 15021,
         prometheus_port: 15090,
+        secure_metrics_port: 0,
+        secure_merged_metrics_port: 0,
+        host_ip: None,
+        fips: false,
+        keeps_fragments: false,
+        probes_with_proxy_protocol: false,
         counts_connections: false,
     }
 }
@@ -49,6 +55,8 @@ fn bootstrap(
         outlier_log_path: String::new(),
         status_port: options.status_port,
         prometheus_port: options.prometheus_port,
+        secure_metrics_port: options.secure_metrics_port,
+        secure_merged_metrics_port: options.secure_merged_metrics_port,
     };
     let node = Node::new(&node_options, &config, &around).unwrap();
     build(&node, &config, options).map_err(|error| error.to_string())
@@ -143,9 +151,13 @@ fn runtime_switches_can_be_changed_and_taken_away() {
 
 #[test]
 fn the_server_is_a_host_and_a_port() {
-    let parse = |text: &str| Discovery::parse(text).map(|d| (d.host, d.port)).map_err(|e| e.to_string());
-    assert_eq!(parse("pilot.local:15010"), Ok(("pilot.local".to_owned(), 15010)));
-    assert_eq!(parse("[fd00::1]:15010"), Ok(("fd00::1".to_owned(), 15010)));
+    let parse = |text: &str| Discovery::parse(text).map_err(|e| e.to_string());
+    let server = |host: &str| Discovery::Server { host: host.to_owned(), port: 15010 };
+    assert_eq!(parse("pilot.local:15010"), Ok(server("pilot.local")));
+    assert_eq!(parse("[fd00::1]:15010"), Ok(server("fd00::1")));
+    for socket in ["unix:/run/XDS", "unix:///run/XDS"] {
+        assert_eq!(parse(socket), Ok(Discovery::Socket("/run/XDS".into())));
+    }
     for wrong in ["pilot", "pilot:x", ":15010", "fd00::1:15010", ""] {
         assert_eq!(parse(wrong), Err(format!("discoveryAddress \"{wrong}\" is not host:port")));
     }
