@@ -93,7 +93,7 @@ fn local(name: &str, hosts: &Hosts, port: u16) -> Value {
         "type": "STATIC",
         "connect_timeout": "0.250s",
         "lb_policy": "ROUND_ROBIN",
-        "load_assignment": assignment(name, socket(&hosts.localhost, port)),
+        "load_assignment": assignment(name, &socket(&hosts.localhost, port)),
     })
 }
 
@@ -118,7 +118,7 @@ fn xds(hosts: &Hosts, discovery: &Discovery) -> Value {
         Discovery::Socket(path) => {
             let fields = json!({
                 "type": "STATIC",
-                "load_assignment": assignment(XDS, pipe(&path.to_string_lossy())),
+                "load_assignment": assignment(XDS, &pipe(&path.to_string_lossy())),
                 // A new stream has a connection of its own, so that it can land on another server.
                 "max_requests_per_connection": 1,
             });
@@ -126,7 +126,7 @@ fn xds(hosts: &Hosts, discovery: &Discovery) -> Value {
         }
         Discovery::Server { host, port } => {
             let fields = json!({
-                "load_assignment": assignment(XDS, socket(host, *port)),
+                "load_assignment": assignment(XDS, &socket(host, *port)),
                 "typed_extension_protocol_options": protocol(json!({
                     "common_http_protocol_options": { "max_requests_per_connection": 1 },
                     "explicit_http_config": { "http2_protocol_options": {
@@ -160,7 +160,7 @@ fn secrets(name: &str, path: &str) -> Value {
         "type": "STATIC",
         "connect_timeout": "1s",
         "lb_policy": "ROUND_ROBIN",
-        "load_assignment": assignment(name, pipe(path)),
+        "load_assignment": assignment(name, &pipe(path)),
     });
     with(cluster, http2())
 }
@@ -208,7 +208,7 @@ fn pipe(path: &str) -> Value {
     json!({ "pipe": { "path": path } })
 }
 
-fn assignment(cluster: &str, address: Value) -> Value {
+fn assignment(cluster: &str, address: &Value) -> Value {
     let endpoint = json!({ "endpoint": { "address": address } });
     json!({ "cluster_name": cluster, "endpoints": [{ "lb_endpoints": [endpoint] }] })
 }

@@ -291,7 +291,7 @@ fn a_stock_envoy_accepts_the_bootstraps() {
         match NOT_IN_A_STOCK_ENVOY.iter().find(|(name, _)| *name == case.name) {
             None => assert!(output.status.success(), "{}: {said}", case.name),
             Some((_, what)) => {
-                assert!(!output.status.success() && said.contains(what), "{}: {said}", case.name)
+                assert!(!output.status.success() && said.contains(what), "{}: {said}", case.name);
             }
         }
     }

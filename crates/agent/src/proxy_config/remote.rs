@@ -89,6 +89,10 @@ pub(super) fn service(
 }
 
 pub(super) fn address(fields: &Fields<'_>, field: &str) -> Result<Option<HostPort>, WrongField> {
+    // An empty text is as if nothing were written.
+    if fields.text(field)?.is_none() {
+        return Ok(None);
+    }
     fields.read(field, "host:port", |value| {
         let text = value.as_str()?;
         let (host, port) = text.rsplit_once(':')?;

@@ -9,15 +9,10 @@ get ADDRESS PORT PATH prints what a web server answers
 
 import socket
 import sys
-import urllib.request
 
 verb, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-if verb == "get":
-    with urllib.request.urlopen(f"http://{address}:{port}{sys.argv[4]}", timeout=10) as answer:
-        print(answer.read().decode())
-    sys.exit()
 family = socket.AF_INET6 if ":" in address else socket.AF_INET
-kind = socket.SOCK_STREAM if verb in ("serve", "call") else socket.SOCK_DGRAM
+kind = socket.SOCK_DGRAM if verb in ("answer", "ask") else socket.SOCK_STREAM
 with socket.socket(family, kind) as peer:
     peer.settimeout(None if verb in ("serve", "answer") else 10)
     if verb == "serve":
@@ -33,8 +28,10 @@ with socket.socket(family, kind) as peer:
         while True:
             _, source = peer.recvfrom(100)
             peer.sendto(f"port {port} hears {source[0]}".encode(), source)
-    elif verb == "call":
+    elif verb in ("call", "get"):
         peer.connect((address, port))
+        if verb == "get":
+            peer.sendall(f"GET {sys.argv[4]} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
         print(peer.makefile().read())
     else:
         peer.connect((address, port))

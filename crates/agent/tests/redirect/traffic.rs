@@ -1,8 +1,10 @@
 //! An application that knows nothing, beside a real Envoy: its traffic goes through Envoy both ways.
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 
-use super::support::{self, PROXY, Space, said};
+use super::support::{self, PROXY, PROXY_GROUP, Space, said};
 
 const BACK_ENDS: [&str; 3] =
     ["--force-iptables-binary=legacy", "--force-iptables-binary=nft", "--native-nftables"];
@@ -14,6 +16,8 @@ const NOBODY: &[&str] = &[];
 struct Scene {
     world: Space,
     pod: Space,
+    /// When it was last counted.
+    passed: Cell<Passed>,
 }
 
 /// Connections that came through Envoy: leaving and arriving.
@@ -41,20 +45,22 @@ impl Scene {
             "--config-yaml",
             &bootstrap,
         ];
-        pod.start(&[PROXY, &envoy].concat());
-        let scene = Self { world, pod };
+        let user = if mode == "TPROXY" { PROXY_GROUP } else { PROXY };
+        pod.start(&[user, &envoy].concat());
+        let scene = Self { world, pod, passed: Cell::new((0, 0)) };
         support::until("Envoy and all servers", || {
             let calls =
                 ["call 10.77.0.1 8081", "call 10.77.9.1 8080", "call fd77::1 8080", "call 127.0.0.1 9091"];
             let answers = calls.map(|words| scene.pod.peer(NOBODY, words).is_ok());
-            let ready = scene.pod.peer(NOBODY, "get 127.0.0.1 15000 /ready").is_ok();
+            let ready = scene.pod.peer(NOBODY, "get 127.0.0.1 15000 /ready");
+            let ready = ready.is_ok_and(|answer| answer.contains("200 OK"));
             (answers == [true; 4] && ready && scene.pod.peer(NOBODY, "call fd77::2 9090").is_ok())
                 .then_some(())
         });
         scene
     }
 
-    fn passed(&self) -> Passed {
+    fn count(&self) -> Passed {
         let text = self.pod.peer(NOBODY, "get 127.0.0.1 15000 /stats?filter=downstream_cx_total").unwrap();
         let count = |name: &str| {
             let line =
@@ -66,9 +72,9 @@ impl Scene {
 
     /// What a caller is told, and how many connections came through Envoy meanwhile.
     fn call(&self, from: &Space, user: &[&str], words: &str) -> (String, Passed) {
-        let before = self.passed();
         let answer = from.peer(user, words);
-        let after = self.passed();
+        let after = self.count();
+        let before = self.passed.replace(after);
         let answer = answer.unwrap_or_else(|error| panic!("{words}: {error}\n{}", self.pod.log()));
         (answer, (after.0 - before.0, after.1 - before.1))
     }
