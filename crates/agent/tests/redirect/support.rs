@@ -4,16 +4,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use tempfile::TempDir;
+
+#[path = "../shared/until.rs"]
+mod until;
+pub(crate) use until::until;
 
 const AGENT: &str = env!("CARGO_BIN_EXE_pilot-agent");
 /// Where iptables is, which not everybody's path has.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
-/// Far more than a busy machine needs.
-const TRIES: u32 = 300;
-const BETWEEN: Duration = Duration::from_millis(50);
 
 #[allow(clippy::disallowed_methods, reason = "tests are told what the machine has by its environment")]
 fn variable(name: &str) -> Option<String> {
@@ -291,14 +291,4 @@ impl Drop for Space {
         }
         let _ = Command::new("ip").args(["netns", "del", &self.name]).env("PATH", PATH).status();
     }
-}
-
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..TRIES {
-        if let Some(found) = look() {
-            return found;
-        }
-        std::thread::sleep(BETWEEN);
-    }
-    panic!("waited in vain for {what}")
 }
