@@ -49,7 +49,7 @@ bins:
 # --- test it
 
 .PHONY: test
-test: check $(NEXTEST) $(ENVOY) corpora $(GRPC) bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
+test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
 	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
 
 .PHONY: check
@@ -92,11 +92,18 @@ bench: build ## processor time, memory and delays, beside istiod and the floor (
 # --- what all of that needs, in a folder of this project
 
 .PHONY: tools
-tools: $(NEXTEST) $(DENY) $(ENVOY) corpora $(GRPC) ## get the test runner, the licence checker, Envoy and a gRPC client into .tools/, and Istio's test data
+tools: $(NEXTEST) $(DENY) $(ENVOY) corpora packages $(GRPC) ## get the test runner, the licence checker, Envoy and a gRPC client into .tools/, and Istio's test data
 
 .PHONY: corpora
 corpora:
 	@cd tests/conformance && go mod download istio.io/istio || echo "Istio's test data is not to be had here: its suites are skipped"
+
+# Into the system, since iptables finds its modules nowhere else.
+.PHONY: packages
+packages:
+	@{ command -v ip && command -v iptables-legacy && command -v nft; } >/dev/null \
+	  || apt-get install --quiet=2 --no-install-recommends iproute2 iptables nftables >/dev/null \
+	  || echo "iproute2, iptables and nftables are not to be had here: the suite of redirection is skipped"
 
 $(NEXTEST):
 	@echo "== getting cargo-nextest $(NEXTEST_VERSION): built from source, about 5 minutes, once"

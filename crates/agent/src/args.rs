@@ -6,6 +6,7 @@ use pilot_base::parse_bool;
 use pilot_cli::{Lenience, LogArgs, without_unknown};
 
 use crate::node::ProxyType;
+use crate::redirect::RedirectArgs;
 
 pub(crate) const DEFAULT_MESH_FILE: &str = "./etc/istio/config/mesh";
 /// Where `request` may ask: Envoy's administrator and what answers for the proxy.
@@ -27,6 +28,9 @@ pub struct Args {
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Command {
     Proxy(Box<ProxyArgs>),
+    IstioIptables(Box<RedirectArgs>),
+    /// Take redirection away, as `istio-iptables --cleanup-only`
+    IstioCleanIptables(Box<RedirectArgs>),
     Request(RequestArgs),
     Wait(WaitArgs),
     Version(VersionArgs),

@@ -1,21 +1,29 @@
 //! What Envoy is started with: one file per part.
 
 mod clusters;
+#[cfg(test)]
+mod goldens;
 mod hosts;
 mod listeners;
 mod runtime;
+mod services;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod write;
 
 use serde_json::{Map, Value, json};
 
 use crate::node::Node;
 use crate::proxy_config::ProxyConfig;
-pub(crate) use clusters::Discovery;
+use clusters::Discovery;
 use hosts::Hosts;
-pub(crate) use write::write;
+pub(crate) use services::token_file;
+pub(crate) use write::{write, write_text};
+
+/// Metadata that has Envoy's settings for reports of load, as JSON.
+const LOAD_STATS: &str = "LOAD_STATS_CONFIG_JSON";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootstrapError {
@@ -27,6 +35,9 @@ pub(crate) enum BootstrapError {
         "discoveryAddress \"{0}\" is the TLS port of the server, and this agent does not speak TLS yet; use the plaintext port for now, as in PROXY_CONFIG='discoveryAddress: {1}:15010'"
     )]
     Tls(String, String),
+    /// What Envoy is told about reports of load is not JSON.
+    #[error("ISTIO_META_{LOAD_STATS}: \"{0}\" is not JSON")]
+    LoadStats(String),
     /// An annotation about statistics cannot be read.
     #[error("annotation {name}: \"{value}\" is not {expected}")]
     Annotation { name: &'static str, value: String, expected: &'static str },
@@ -42,6 +53,17 @@ pub(crate) struct BootstrapOptions {
     /// 0: Envoy does not listen.
     pub(crate) status_port: u16,
     pub(crate) prometheus_port: u16,
+    /// Statistics with mutual TLS: Envoy's own, and those merged with the workload's. 0: none.
+    pub(crate) secure_metrics_port: u16,
+    pub(crate) secure_merged_metrics_port: u16,
+    /// The machine that the pod runs on.
+    pub(crate) host_ip: Option<String>,
+    /// Must ciphers and versions be those of FIPS 140-2?
+    pub(crate) fips: bool,
+    /// Are paths with a fragment cut instead of refused?
+    pub(crate) keeps_fragments: bool,
+    /// May probes come with the PROXY protocol?
+    pub(crate) probes_with_proxy_protocol: bool,
     /// Are open connections counted when Envoy is to end?
     pub(crate) counts_connections: bool,
 }
@@ -76,27 +98,28 @@ pub(crate) fn build(
     let mut set = |field: &str, value: Value| bootstrap.insert(field.to_owned(), value);
     set("application_log_config", application_log(options.log_format));
     set("node", about(node));
-    set("layered_runtime", runtime::layers(&config.runtime_values));
-    set("bootstrap_extensions", extensions());
+    set("layered_runtime", runtime::layers(config, options));
+    set("bootstrap_extensions", extensions(discovers_metadata(node, options)));
     set("admin", admin(&hosts, config.admin_port));
     set("dynamic_resources", dynamic_resources(options.protocol));
     set(
         "static_resources",
         json!({
-            "clusters": clusters::all(&hosts, config, &discovery),
+            "clusters": clusters::all(node, config, options, &hosts, &discovery),
             "listeners": listeners::all(&hosts, config, options),
         }),
     );
     set("overload_manager", runtime::overload_manager(config));
     set("deferred_stat_options", json!({ "enable_deferred_creation_stats": true }));
-    if !options.outlier_log_path.is_empty() {
-        set(
-            "cluster_manager",
-            json!({
-                "outlier_detection": { "event_log_path": options.outlier_log_path },
-                "enable_deferred_cluster_creation": true,
-            }),
-        );
+    if let Some(tracing) = services::tracing(node, config) {
+        set("tracing", tracing);
+    }
+    let sinks = services::sinks(config, options);
+    if !sinks.is_empty() {
+        set("stats_sinks", json!(sinks));
+    }
+    if let Some(manager) = cluster_manager(node, options)? {
+        set("cluster_manager", manager);
     }
     bootstrap.extend(stats::parts(node, config, options)?);
     Ok(Value::Object(bootstrap))
@@ -161,13 +184,51 @@ fn dynamic_resources(protocol: XdsProtocol) -> Value {
     })
 }
 
-/// Listeners that exist only inside of Envoy need this; servers send such listeners.
-fn extensions() -> Value {
-    json!([{
-        "name": "envoy.bootstrap.internal_listener",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
-            "buffer_size_kb": 64,
-        },
-    }])
+/// Is Envoy told over xDS who its peers are? The old protocol cannot.
+fn discovers_metadata(node: &Node, options: &BootstrapOptions) -> Option<&'static str> {
+    let wanted = node.metadata.get("METADATA_DISCOVERY").is_some_and(|word| word == "true");
+    (wanted && options.protocol == XdsProtocol::Delta).then_some("metadata_discovery")
+}
+
+/// Listeners that exist only inside of Envoy need one of these; servers send such listeners. The other one is in Istio's own
+/// Envoy only.
+fn extensions(metadata_discovery: Option<&str>) -> Value {
+    let extension = |name: &str, message: &str, value: Value| {
+        json!({
+            "name": name,
+            "typed_config": {
+                "@type": "type.googleapis.com/udpa.type.v1.TypedStruct",
+                "type_url": format!("type.googleapis.com/{message}"),
+                "value": value,
+            },
+        })
+    };
+    let discovery = metadata_discovery.map(|name| {
+        extension(name, "istio.workload.BootstrapExtension", json!({ "config_source": { "ads": {} } }))
+    });
+    let internal = extension(
+        "envoy.bootstrap.internal_listener",
+        "envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
+        json!({ "buffer_size_kb": 64 }),
+    );
+    discovery.into_iter().chain([internal]).collect()
+}
+
+fn cluster_manager(node: &Node, options: &BootstrapOptions) -> Result<Option<Value>, BootstrapError> {
+    let mut manager = Map::new();
+    if clusters::discovers_itself(node) {
+        manager.insert("local_cluster_name".to_owned(), json!(clusters::OWN));
+    }
+    if !options.outlier_log_path.is_empty() {
+        manager.insert("outlier_detection".to_owned(), json!({ "event_log_path": options.outlier_log_path }));
+    }
+    if let Some(text) = node.metadata.get(LOAD_STATS).and_then(Value::as_str) {
+        let load = serde_json::from_str(text).map_err(|_| BootstrapError::LoadStats(text.to_owned()))?;
+        manager.insert("load_stats_config".to_owned(), load);
+    }
+    if manager.is_empty() {
+        return Ok(None);
+    }
+    manager.insert("enable_deferred_cluster_creation".to_owned(), json!(true));
+    Ok(Some(Value::Object(manager)))
 }

@@ -11,6 +11,8 @@
 //!                        supervise (no I/O) ◄──┘ └── status: /healthz/ready, /quitquitquit
 //! ```
 //!
+//! `redirect` is a program of its own: it has the kernel hand a workload's traffic to the proxy, and ends.
+//!
 //! Everything left of `run` is functions from values to values: the environment and the machine are read once, in `args`
 //! and `surroundings`, and travel as data. `supervise` decides, `run` does.
 
@@ -25,6 +27,7 @@ mod process;
 mod proxy;
 mod proxy_config;
 mod ready;
+mod redirect;
 mod request;
 mod run;
 mod setup;

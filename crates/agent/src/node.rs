@@ -45,6 +45,8 @@ pub(crate) struct NodeOptions {
     /// 0: Envoy does not listen.
     pub(crate) status_port: u16,
     pub(crate) prometheus_port: u16,
+    pub(crate) secure_metrics_port: u16,
+    pub(crate) secure_merged_metrics_port: u16,
 }
 
 #[derive(Clone, Debug)]

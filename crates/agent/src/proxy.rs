@@ -12,7 +12,7 @@ use crate::bootstrap::LogFormat;
 use crate::ready::Readiness;
 use crate::setup::{self, Setup};
 use crate::surroundings::{POD_DIRECTORY, Surroundings};
-use crate::{Env, request, run, status, version, wait};
+use crate::{Env, redirect, request, run, status, version, wait};
 
 /// Few threads: the agent mostly waits.
 const THREADS: usize = 2;
@@ -38,6 +38,8 @@ pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode
             let text = if short { version::ISTIO_VERSION.to_owned() } else { version::long() };
             println!("{text}");
         }
+        Command::IstioIptables(args) => return redirect::run(&args, &env),
+        Command::IstioCleanIptables(args) => return redirect::clean(&args, &env),
         Command::Request(args) => runtime.block_on(request::run(args))?,
         Command::Wait(args) => runtime.block_on(wait::run(args))?,
         Command::Proxy(args) => return runtime.block_on(proxy(&args, format, env)),

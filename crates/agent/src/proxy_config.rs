@@ -2,6 +2,7 @@
 
 mod fields;
 mod merge;
+mod remote;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Env;
 use fields::{Fields, WrongField};
+pub(crate) use remote::{HostPort, Keepalive, Remote, Tls, TlsMode, Tracer, Tracing};
 
 const ANNOTATION: &str = "proxy.istio.io/config";
 const DISCOVERY_ANNOTATION: &str = "sidecar.istio.io/discoveryAddress";
@@ -21,17 +23,8 @@ const STATUS_PORT_ANNOTATION: &str = "status.sidecar.istio.io/port";
 /// What Istio calls a proxy that nobody gave a name.
 pub(crate) const DEFAULT_SERVICE_CLUSTER: &str = "istio-proxy";
 
-/// Fields that change Envoy's bootstrap in Istio and not yet here; some only by what is in them.
-const NOT_YET: [(&str, &str); 8] = [
-    ("statsdUdpAddress", ""),
-    ("envoyMetricsService", ""),
-    ("envoyMetricsServiceAddress", ""),
-    ("envoyAccessLogService", ""),
-    ("tracing", "zipkin"),
-    ("tracing", "lightstep"),
-    ("tracing", "datadog"),
-    ("proxyBootstrapTemplatePath", ""),
-];
+/// Fields that change Envoy's bootstrap in Istio and not yet here.
+const NOT_YET: [&str; 1] = ["proxyBootstrapTemplatePath"];
 
 /// What the bootstrap and the supervisor need to know, and in `said` everything else, for the node's metadata.
 #[derive(Clone, Debug)]
@@ -55,6 +48,10 @@ pub(crate) struct ProxyConfig {
     pub(crate) mutual_tls: bool,
     pub(crate) stats: StatsSettings,
     pub(crate) runtime_values: BTreeMap<String, String>,
+    pub(crate) tracing: Option<Tracing>,
+    pub(crate) statsd: Option<HostPort>,
+    pub(crate) metrics_service: Option<Remote>,
+    pub(crate) access_log_service: Option<Remote>,
     pub(crate) file_flush_interval: Option<Duration>,
     pub(crate) file_flush_min_size_kb: Option<u32>,
 }
@@ -115,10 +112,8 @@ pub(crate) fn effective(places: &Places<'_>) -> Result<ProxyConfig, ProxyConfigE
             apply(&mut said, json!({ field: value }), &format!("annotation {annotation}"))?;
         }
     }
-    for (field, part) in NOT_YET {
-        if said.get(field).is_some_and(|value| part.is_empty() || value.get(part).is_some()) {
-            tracing::warn!(field, part, "proxy setting is not supported yet and has no effect");
-        }
+    for field in NOT_YET.into_iter().filter(|field| said.contains_key(*field)) {
+        tracing::warn!(field, "proxy setting is not supported yet and has no effect");
     }
     typed(said).map_err(|wrong| wrong.at("proxy configuration"))
 }
@@ -201,6 +196,10 @@ fn typed(said: Map<String, Value>) -> Result<ProxyConfig, WrongField> {
             regexps: matcher.texts("inclusionRegexps")?,
         },
         runtime_values: fields.texts_by_key("runtimeValues")?,
+        tracing: remote::tracing(&fields)?,
+        statsd: remote::address(&fields, "statsdUdpAddress")?,
+        metrics_service: remote::service(&fields, "envoyMetricsService", Some("envoyMetricsServiceAddress"))?,
+        access_log_service: remote::service(&fields, "envoyAccessLogService", None)?,
         file_flush_interval: fields.span("fileFlushInterval")?,
         file_flush_min_size_kb: fields.number("fileFlushMinSizeKb")?,
         said: Map::new(),

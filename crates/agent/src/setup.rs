@@ -7,7 +7,7 @@ use crate::args::{DEFAULT_MESH_FILE, ProxyArgs};
 use crate::bootstrap::{self, BootstrapOptions, LogFormat, Stack, XdsProtocol};
 use crate::envoy_args::{ArgsOptions, envoy_args, read_override};
 use crate::node::{Node, NodeOptions, ProxyType};
-use crate::proxy_config::{self, Places, ProxyConfig};
+use crate::proxy_config::{self, Places, ProxyConfig, Tracer};
 use crate::supervise::{Drain, Restart, Settings};
 use crate::surroundings::Surroundings;
 
@@ -45,6 +45,8 @@ pub(crate) fn prepare(
         env.number::<u16>("ENVOY_STATUS_PORT").unwrap_or(15021),
         env.number::<u16>("ENVOY_PROMETHEUS_PORT").unwrap_or(15090),
     ];
+    let secure_ports = ["ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"]
+        .map(|name| env.number::<u16>(name).unwrap_or_default());
     let node_options = NodeOptions {
         proxy_type: args.proxy_type,
         domain: args.domain.clone(),
@@ -52,6 +54,8 @@ pub(crate) fn prepare(
         outlier_log_path: args.outlier_log_path.clone(),
         status_port: ports[0],
         prometheus_port: ports[1],
+        secure_metrics_port: secure_ports[0],
+        secure_merged_metrics_port: secure_ports[1],
     };
     let node = Node::new(&node_options, &config, around)?;
     tracing::info!(id = node.id, server = config.discovery_address, "proxy");
@@ -66,6 +70,12 @@ pub(crate) fn prepare(
         outlier_log_path: args.outlier_log_path.clone(),
         status_port: ports[0],
         prometheus_port: ports[1],
+        secure_metrics_port: secure_ports[0],
+        secure_merged_metrics_port: secure_ports[1],
+        host_ip: env.get("HOST_IP").map(str::to_owned),
+        fips: env.get("COMPLIANCE_POLICY") == Some("fips-140-2"),
+        keeps_fragments: env.flag("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED") == Some(false),
+        probes_with_proxy_protocol: env.flag("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL") == Some(true),
         counts_connections: matches!(drain, Drain::UntilIdle(_)),
     };
     let file = bootstrap_file(&node, &config, &options)?;
@@ -127,6 +137,9 @@ fn bootstrap_file(node: &Node, config: &ProxyConfig, options: &BootstrapOptions)
         return Ok(file.clone());
     }
     let bootstrap = bootstrap::build(node, config, options)?;
+    if let Some(Tracer::Lightstep { token }) = config.tracing.as_ref().map(|tracing| &tracing.tracer) {
+        bootstrap::write_text(&bootstrap::token_file(&config.config_path), token)?;
+    }
     Ok(bootstrap::write(&config.config_path, &bootstrap)?)
 }
 

@@ -1,18 +1,26 @@
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::BootstrapError;
 use super::hosts::{Hosts, socket};
+use super::{BootstrapError, BootstrapOptions, services};
+use crate::node::Node;
 use crate::proxy_config::ProxyConfig;
 
 pub(super) const XDS: &str = "xds-grpc";
 pub(super) const ADMIN: &str = "prometheus_stats";
 pub(super) const AGENT: &str = "agent";
-const SECRETS: &str = "sds-grpc";
+pub(super) const SECRETS: &str = "sds-grpc";
+/// The proxies that serve the same as this one.
+pub(super) const OWN: &str = "local_cluster";
+const FILE_SECRETS: &str = "sds-files-grpc";
 
 /// Where secrets are served to the proxy: by this agent, or by another on the same node.
-const SECRETS_SOCKET: &str = "./var/run/secrets/workload-spiffe-uds/socket";
+const SECRETS_DIRECTORY: &str = "./var/run/secrets/workload-spiffe-uds";
+const FILE_SECRETS_SOCKET: &str = "./var/run/secrets/credential-uds/files-socket";
+/// Metadata that says that somebody serves secrets out of files.
+const FILE_SECRETS_METADATA: &str = "file-credential";
 
 /// Ports at which Istio's servers speak TLS.
 const TLS_PORT: u16 = 15012;
@@ -21,13 +29,18 @@ const NO_LIMIT: u32 = 100_000;
 
 /// Where the server is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Discovery {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+pub(crate) enum Discovery {
+    /// Over the network.
+    Server { host: String, port: u16 },
+    /// Behind a socket on this machine.
+    Socket(PathBuf),
 }
 
 impl Discovery {
     pub(crate) fn parse(address: &str) -> Result<Self, BootstrapError> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            return Ok(Self::Socket(path.trim_start_matches("//").into()));
+        }
         let wrong = || BootstrapError::Address(address.to_owned());
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().map_err(|_| wrong())?;
@@ -39,16 +52,37 @@ impl Discovery {
         if port == TLS_PORT {
             return Err(BootstrapError::Tls(address.to_owned(), host.to_owned()));
         }
-        Ok(Self { host: bare.to_owned(), port })
+        Ok(Self::Server { host: bare.to_owned(), port })
     }
 }
 
-pub(super) fn all(hosts: &Hosts, config: &ProxyConfig, discovery: &Discovery) -> Vec<Value> {
-    let mut clusters = vec![xds(hosts, discovery), secrets(), local(ADMIN, hosts, config.admin_port)];
+pub(super) fn all(
+    node: &Node,
+    config: &ProxyConfig,
+    options: &BootstrapOptions,
+    hosts: &Hosts,
+    discovery: &Discovery,
+) -> Vec<Value> {
+    let mut clusters = vec![local(ADMIN, hosts, config.admin_port)];
     if config.status_port != 0 {
         clusters.push(local(AGENT, hosts, config.status_port));
     }
+    let file = node.metadata.get("WORKLOAD_IDENTITY_SOCKET_FILE").and_then(Value::as_str);
+    clusters.push(secrets(SECRETS, &format!("{SECRETS_DIRECTORY}/{}", file.unwrap_or("socket"))));
+    if node.metadata.contains_key(FILE_SECRETS_METADATA) {
+        clusters.push(secrets(FILE_SECRETS, FILE_SECRETS_SOCKET));
+    }
+    clusters.push(xds(hosts, discovery));
+    clusters.extend(services::clusters(node, config, options, hosts));
+    if discovers_itself(node) {
+        clusters.push(own());
+    }
     clusters
+}
+
+/// Does the proxy want to know its own siblings, to prefer those in its zone?
+pub(super) fn discovers_itself(node: &Node) -> bool {
+    node.metadata.get("ENABLE_SELF_DISCOVERY").is_some_and(|value| value == "true")
 }
 
 fn local(name: &str, hosts: &Hosts, port: u16) -> Value {
@@ -59,7 +93,7 @@ fn local(name: &str, hosts: &Hosts, port: u16) -> Value {
         "type": "STATIC",
         "connect_timeout": "0.250s",
         "lb_policy": "ROUND_ROBIN",
-        "load_assignment": assignment(name, &hosts.localhost, port),
+        "load_assignment": assignment(name, &socket(&hosts.localhost, port)),
     })
 }
 
@@ -72,62 +106,109 @@ fn xds(hosts: &Hosts, discovery: &Discovery) -> Value {
             "max_requests": NO_LIMIT,
         })
     };
-    let mut cluster = json!({
+    let cluster = json!({
         "name": XDS,
         "alt_stat_name": format!("{XDS};"),
         "connect_timeout": "1s",
         "lb_policy": "ROUND_ROBIN",
-        "load_assignment": assignment(XDS, &discovery.host, discovery.port),
         "circuit_breakers": { "thresholds": [limits("DEFAULT"), limits("HIGH")] },
         "upstream_connection_options": { "tcp_keepalive": { "keepalive_time": 300 } },
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                // A new stream has a connection of its own, so that it can land on another server.
-                "common_http_protocol_options": { "max_requests_per_connection": 1 },
-                "explicit_http_config": { "http2_protocol_options": {
-                    // A server that is gone without a word is noticed.
-                    "connection_keepalive": { "interval": "30s", "timeout": "10s" },
-                }},
-            },
-        },
     });
-    let by_address = discovery.host.parse::<IpAddr>().is_ok();
-    let fields = if by_address {
-        json!({ "type": "STATIC" })
-    } else {
-        json!({
-            "type": "STRICT_DNS",
-            "dns_lookup_family": hosts.lookup_family,
-            "respect_dns_ttl": true,
-            "dns_refresh_rate": "30s",
-        })
-    };
-    if let (Value::Object(cluster), Value::Object(fields)) = (&mut cluster, fields) {
-        cluster.extend(fields);
+    match discovery {
+        Discovery::Socket(path) => {
+            let fields = json!({
+                "type": "STATIC",
+                "load_assignment": assignment(XDS, &pipe(&path.to_string_lossy())),
+                // A new stream has a connection of its own, so that it can land on another server.
+                "max_requests_per_connection": 1,
+            });
+            with(with(cluster, fields), http2())
+        }
+        Discovery::Server { host, port } => {
+            let fields = json!({
+                "load_assignment": assignment(XDS, &socket(host, *port)),
+                "typed_extension_protocol_options": protocol(json!({
+                    "common_http_protocol_options": { "max_requests_per_connection": 1 },
+                    "explicit_http_config": { "http2_protocol_options": {
+                        // A server that is gone without a word is noticed.
+                        "connection_keepalive": { "interval": "30s", "timeout": "10s" },
+                    }},
+                })),
+            });
+            with(with(cluster, fields), found(hosts, host))
+        }
     }
-    cluster
 }
 
-fn secrets() -> Value {
-    let endpoint = json!({ "endpoint": { "address": { "pipe": { "path": SECRETS_SOCKET } } } });
+/// How a host over the network is found.
+fn found(hosts: &Hosts, host: &str) -> Value {
+    if host.parse::<IpAddr>().is_ok() {
+        return json!({ "type": "STATIC" });
+    }
     json!({
-        "name": SECRETS,
-        "alt_stat_name": format!("{SECRETS};"),
-        "type": "STATIC",
-        "connect_timeout": "1s",
-        "lb_policy": "ROUND_ROBIN",
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": { "http2_protocol_options": {} },
-            },
-        },
-        "load_assignment": { "cluster_name": SECRETS, "endpoints": [{ "lb_endpoints": [endpoint] }] },
+        "type": "STRICT_DNS",
+        "dns_lookup_family": hosts.lookup_family,
+        "respect_dns_ttl": true,
+        "dns_refresh_rate": "30s",
     })
 }
 
-fn assignment(cluster: &str, address: &str, port: u16) -> Value {
-    let endpoint = json!({ "endpoint": { "address": socket(address, port) } });
+fn secrets(name: &str, path: &str) -> Value {
+    let cluster = json!({
+        "name": name,
+        "alt_stat_name": format!("{name};"),
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "lb_policy": "ROUND_ROBIN",
+        "load_assignment": assignment(name, &pipe(path)),
+    });
+    with(cluster, http2())
+}
+
+fn own() -> Value {
+    json!({
+        "name": OWN,
+        "alt_stat_name": format!("{OWN};"),
+        "type": "EDS",
+        "connect_timeout": "1s",
+        "load_balancing_policy": { "policies": [{ "typed_extension_config": {
+            "name": "envoy.load_balancing_policies.least_request",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
+                "locality_lb_config": { "zone_aware_lb_config": { "min_cluster_size": "1" } },
+            },
+        }}]},
+        "eds_cluster_config": {
+            "eds_config": { "ads": {}, "resource_api_version": "V3" },
+            "service_name": OWN,
+        },
+    })
+}
+
+pub(super) fn http2() -> Value {
+    let fields = json!({ "explicit_http_config": { "http2_protocol_options": {} } });
+    json!({ "typed_extension_protocol_options": protocol(fields) })
+}
+
+fn protocol(fields: Value) -> Value {
+    let kind = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    let options = with(json!({ "@type": kind }), fields);
+    json!({ "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options })
+}
+
+/// An object with the fields of another.
+pub(super) fn with(mut object: Value, fields: Value) -> Value {
+    if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+        object.extend(fields);
+    }
+    object
+}
+
+fn pipe(path: &str) -> Value {
+    json!({ "pipe": { "path": path } })
+}
+
+fn assignment(cluster: &str, address: &Value) -> Value {
+    let endpoint = json!({ "endpoint": { "address": address } });
     json!({ "cluster_name": cluster, "endpoints": [{ "lb_endpoints": [endpoint] }] })
 }

@@ -1,14 +1,13 @@
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
+use super::BootstrapOptions;
 use crate::proxy_config::ProxyConfig;
 
 const CONNECTION_LIMIT_METADATA: &str = "ISTIO_META_GLOBAL_DOWNSTREAM_MAX_CONNECTIONS";
 const CONNECTION_LIMIT_RUNTIME: &str = "overload.global_downstream_max_connections";
 
 /// The switches that Istio's proxies run with, changed by the user's. An empty value takes a switch away.
-pub(super) fn layers(user: &BTreeMap<String, String>) -> Value {
+pub(super) fn layers(config: &ProxyConfig, options: &BootstrapOptions) -> Value {
     let mut flags = Map::new();
     for (name, value) in [
         ("re2.max_program_size.error_level", json!("32768")),
@@ -22,7 +21,14 @@ pub(super) fn layers(user: &BTreeMap<String, String>) -> Value {
     ] {
         flags.insert(name.to_owned(), value);
     }
-    for (name, text) in user {
+    if options.fips {
+        flags.insert("envoy.reloadable_features.google_grpc_disable_tls_13".to_owned(), json!(true));
+    }
+    if options.keeps_fragments {
+        let name = "envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled";
+        flags.insert(name.to_owned(), json!("false"));
+    }
+    for (name, text) in &config.runtime_values {
         match text.as_str() {
             "" => {
                 flags.remove(name);

@@ -1,5 +1,6 @@
 use pilot_base::parse_span;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -39,6 +40,9 @@ const SUFFIXES: [&str; 4] = ["rbac.allowed", "rbac.denied", "shadow_allowed", "s
 const CONNECTIONS: &str = "downstream_cx_active";
 const REGEXPS: [&str; 1] = [r"vhost\..*\.route\..*"];
 
+/// Envoy's own, which eviction is counted in if nobody says otherwise.
+const DEFAULT_FLUSH: Duration = Duration::from_secs(5);
+
 const EXTRA_TAGS: &str = "sidecar.istio.io/extraStatTags";
 const FLUSH: &str = "sidecar.istio.io/statsFlushInterval";
 const EVICTION: &str = "sidecar.istio.io/statsEvictionInterval";
@@ -64,14 +68,16 @@ pub(super) fn parts(
         stats.insert("histogram_bucket_settings".to_owned(), buckets(text)?);
     }
     let mut parts = Map::from_iter([("stats_config".to_owned(), Value::Object(stats))]);
-    for (annotation, field) in [(FLUSH, "stats_flush_interval"), (EVICTION, "stats_eviction_interval")] {
-        if let Some(text) = node.annotation(annotation) {
-            let span = parse_span(text).map_err(|_| BootstrapError::Annotation {
-                name: annotation,
-                value: text.to_owned(),
-                expected: "a duration such as 5s",
-            })?;
-            parts.insert(field.to_owned(), json!(duration::to_json(span)));
+    let flush = interval(node, FLUSH)?;
+    if let Some(flush) = flush {
+        parts.insert("stats_flush_interval".to_owned(), json!(duration::to_json(flush)));
+    }
+    if let Some(eviction) = interval(node, EVICTION)? {
+        let flush = flush.unwrap_or(DEFAULT_FLUSH).as_nanos();
+        if flush > 0 && eviction.as_nanos() % flush == 0 {
+            parts.insert("stats_eviction_interval".to_owned(), json!(duration::to_json(eviction)));
+        } else {
+            tracing::warn!(annotation = EVICTION, "is no multiple of {FLUSH} (5s if not told): no effect");
         }
     }
     Ok(parts)
@@ -88,6 +94,13 @@ fn tags(node: &Node, config: &ProxyConfig) -> Value {
     let known = |(tag, regex): &(&str, &str)| json!({ "tag_name": tag, "regex": regex });
     let extra = extra.iter().map(|tag| json!({ "tag_name": tag, "regex": format!(r"({tag}=\.=(.*?);\.;)") }));
     TAGS_FIRST.iter().map(known).chain(extra).chain(TAGS_LAST.iter().map(known)).collect()
+}
+
+fn interval(node: &Node, name: &'static str) -> Result<Option<Duration>, BootstrapError> {
+    let Some(text) = node.annotation(name) else { return Ok(None) };
+    let wrong =
+        |_| BootstrapError::Annotation { name, value: text.to_owned(), expected: "a duration such as 5s" };
+    parse_span(text).map(Some).map_err(wrong)
 }
 
 fn patterns(node: &Node, config: &ProxyConfig, options: &BootstrapOptions) -> Vec<Value> {
@@ -109,6 +122,9 @@ fn patterns(node: &Node, config: &ProxyConfig, options: &BootstrapOptions) -> Ve
     }
     let regexps = [wanted(INCLUSION_REGEXPS, &config.stats.regexps), required(&REGEXPS)].concat();
     let mut patterns = vec![json!({ "prefix": "reporter=" })];
+    if super::discovers_metadata(node, options).is_some() {
+        patterns.push(json!({ "prefix": "workload_discovery" }));
+    }
     patterns.extend(with_pod_ip(prefixes).iter().map(|text| json!({ "prefix": text })));
     patterns.extend(with_pod_ip(suffixes).iter().map(|text| json!({ "suffix": text })));
     patterns.extend(with_pod_ip(regexps).iter().map(|text| json!({ "safe_regex": { "regex": text } })));

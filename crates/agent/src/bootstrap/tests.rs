@@ -16,6 +16,12 @@ fn options() -> BootstrapOptions {
         outlier_log_path: String::new(),
         status_port: 15021,
         prometheus_port: 15090,
+        secure_metrics_port: 0,
+        secure_merged_metrics_port: 0,
+        host_ip: None,
+        fips: false,
+        keeps_fragments: false,
+        probes_with_proxy_protocol: false,
         counts_connections: false,
     }
 }
@@ -49,6 +55,8 @@ fn bootstrap(
         outlier_log_path: String::new(),
         status_port: options.status_port,
         prometheus_port: options.prometheus_port,
+        secure_metrics_port: options.secure_metrics_port,
+        secure_merged_metrics_port: options.secure_merged_metrics_port,
     };
     let node = Node::new(&node_options, &config, &around).unwrap();
     build(&node, &config, options).map_err(|error| error.to_string())
@@ -142,10 +150,58 @@ fn runtime_switches_can_be_changed_and_taken_away() {
 }
 
 #[test]
+fn services_of_envoys_own_are_called_as_the_settings_say() {
+    let config = "{discoveryAddress: 'p:1', tracing: {datadog: {address: '$(HOST_IP):8126'}, tls_settings: {mode: ISTIO_MUTUAL, subjectAltNames: [a]}}, envoyMetricsServiceAddress: '[fd00::9]:1', envoyAccessLogService: {address: 'log:2', tlsSettings: {mode: SIMPLE}, tcpKeepalive: {probes: 3, time: 10s}}}";
+    let here = BootstrapOptions { host_ip: Some("10.9.9.9".to_owned()), ..options() };
+    let it = bootstrap(config, &[], &here).unwrap();
+    let clusters = &it["static_resources"]["clusters"];
+    let address = |name: &str| {
+        let endpoint = &named(clusters, name).unwrap()["load_assignment"]["endpoints"][0]["lb_endpoints"][0];
+        endpoint["endpoint"]["address"]["socket_address"].clone()
+    };
+    assert_eq!(address("datadog_agent"), json!({"address": "10.9.9.9", "port_value": 8126}));
+    assert_eq!(address("envoy_metrics_service"), json!({"address": "fd00::9", "port_value": 1}));
+    let tracer = &named(clusters, "datadog_agent").unwrap()["transport_socket"]["typed_config"];
+    assert_eq!(tracer["sni"], "tracer");
+    let common = &tracer["common_tls_context"];
+    assert_eq!(common["tls_certificate_sds_secret_configs"][0]["name"], "default");
+    assert!(common.get("alpn_protocols").is_none());
+    let log = named(clusters, "envoy_accesslog_service").unwrap();
+    assert_eq!(
+        log["upstream_connection_options"],
+        json!({"tcp_keepalive": {"keepalive_probes": 3, "keepalive_time": 10}})
+    );
+    assert_eq!(it["stats_sinks"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn metadata_asks_for_more() {
+    let config = "{discoveryAddress: 'p:1', proxyMetadata: {ISTIO_META_ENABLE_SELF_DISCOVERY: 'true', ISTIO_META_file-credential: 'true'}}";
+    let it = bootstrap(config, &[], &options()).unwrap();
+    let clusters = &it["static_resources"]["clusters"];
+    assert_eq!(named(clusters, "local_cluster").unwrap()["type"], "EDS");
+    assert_eq!(it["cluster_manager"]["local_cluster_name"], "local_cluster");
+    assert!(named(clusters, "sds-files-grpc").is_some());
+    let config = "{discoveryAddress: 'p:1', proxyMetadata: {ISTIO_META_LOAD_STATS_CONFIG_JSON: '{'}}";
+    let error = bootstrap(config, &[], &options()).unwrap_err();
+    assert_eq!(error, "ISTIO_META_LOAD_STATS_CONFIG_JSON: \"{\" is not JSON");
+    let probes = BootstrapOptions { probes_with_proxy_protocol: true, keeps_fragments: true, ..options() };
+    let it = bootstrap(PLAIN, &[], &probes).unwrap();
+    let door = named(&it["static_resources"]["listeners"], "0.0.0.0_15021").unwrap();
+    assert_eq!(door["listener_filters"][0]["name"], "envoy.listener.proxy_protocol");
+    let flag = "envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled";
+    assert_eq!(it["layered_runtime"]["layers"][0]["static_layer"][flag], "false");
+}
+
+#[test]
 fn the_server_is_a_host_and_a_port() {
-    let parse = |text: &str| Discovery::parse(text).map(|d| (d.host, d.port)).map_err(|e| e.to_string());
-    assert_eq!(parse("pilot.local:15010"), Ok(("pilot.local".to_owned(), 15010)));
-    assert_eq!(parse("[fd00::1]:15010"), Ok(("fd00::1".to_owned(), 15010)));
+    let parse = |text: &str| Discovery::parse(text).map_err(|e| e.to_string());
+    let server = |host: &str| Discovery::Server { host: host.to_owned(), port: 15010 };
+    assert_eq!(parse("pilot.local:15010"), Ok(server("pilot.local")));
+    assert_eq!(parse("[fd00::1]:15010"), Ok(server("fd00::1")));
+    for socket in ["unix:/run/XDS", "unix:///run/XDS"] {
+        assert_eq!(parse(socket), Ok(Discovery::Socket("/run/XDS".into())));
+    }
     for wrong in ["pilot", "pilot:x", ":15010", "fd00::1:15010", ""] {
         assert_eq!(parse(wrong), Err(format!("discoveryAddress \"{wrong}\" is not host:port")));
     }

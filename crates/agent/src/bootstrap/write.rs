@@ -17,23 +17,28 @@ pub(crate) enum WriteError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Writes the bootstrap and says where. Nobody ever sees half of it: it is moved into its place when it is whole.
+/// Writes the bootstrap and says where.
 pub(crate) fn write(directory: &Path, bootstrap: &Value) -> Result<PathBuf, WriteError> {
+    let path = directory.join(FILE);
+    write_text(&path, &format!("{bootstrap:#}\n"))?;
+    Ok(path)
+}
+
+/// Nobody ever sees half of a file: it is moved into its place when it is whole.
+pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), WriteError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)
         .map_err(|source| WriteError::Directory { path: directory.to_owned(), source })?;
-    let path = directory.join(FILE);
-    put(&path, bootstrap).map_err(|source| WriteError::File { path: path.clone(), source })?;
-    Ok(path)
+    put(path, text).map_err(|source| WriteError::File { path: path.to_owned(), source })
 }
 
-fn put(path: &Path, bootstrap: &Value) -> io::Result<()> {
+fn put(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
     let mut file = File::create(&draft)?;
-    serde_json::to_writer_pretty(&mut file, bootstrap)?;
-    file.write_all(b"\n")?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&draft, path)
 }

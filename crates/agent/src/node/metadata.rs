@@ -141,9 +141,13 @@ impl Metadata {
         if options.sts_port != 0 {
             self.set("STS_PORT", options.sts_port.to_string());
         }
-        // These two are numbers, and 0 is not told.
-        let ports =
-            [("ENVOY_STATUS_PORT", options.status_port), ("ENVOY_PROMETHEUS_PORT", options.prometheus_port)];
+        // These are numbers, and 0 is not told.
+        let ports = [
+            ("ENVOY_STATUS_PORT", options.status_port),
+            ("ENVOY_PROMETHEUS_PORT", options.prometheus_port),
+            ("ENVOY_SECURE_METRICS_PORT", options.secure_metrics_port),
+            ("ENVOY_SECURE_MERGED_METRICS_PORT", options.secure_merged_metrics_port),
+        ];
         for (field, port) in ports.into_iter().filter(|(_, port)| *port != 0) {
             self.set(field, port);
         }
@@ -176,6 +180,11 @@ impl Metadata {
     pub(super) fn take_locality(&mut self) -> Locality {
         let Some(text) = locality::from_labels(&self.labels) else { return Locality::default() };
         let locality = Locality::parse(&text);
+        if let Some(Value::Object(told)) = self.fields.get_mut("STATIC_LABELS")
+            && let Some(label) = told.get_mut(locality::LABEL)
+        {
+            *label = json!(text);
+        }
         self.labels.insert(locality::LABEL.to_owned(), text);
         locality
     }

@@ -19,6 +19,8 @@ fn options() -> NodeOptions {
         outlier_log_path: String::new(),
         status_port: 15021,
         prometheus_port: 15090,
+        secure_metrics_port: 0,
+        secure_merged_metrics_port: 0,
     }
 }
 

@@ -24,11 +24,17 @@ impl<'a> Fields<'a> {
         Self { path: String::new(), map: Some(map) }
     }
 
-    fn get(&self, field: &str) -> Option<&'a Value> {
-        self.map?.get(field).filter(|value| !value.is_null())
+    pub(super) fn is_absent(&self) -> bool {
+        self.map.is_none()
     }
 
-    fn read<T>(
+    /// protobuf allows `status_port` for `statusPort`.
+    fn get(&self, field: &str) -> Option<&'a Value> {
+        let map = self.map?;
+        map.get(field).or_else(|| map.get(&snake_case(field))).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn read<T>(
         &self,
         field: &str,
         expected: &str,
@@ -88,4 +94,15 @@ fn plain(value: &Value) -> Option<String> {
         Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
+}
+
+fn snake_case(field: &str) -> String {
+    let mut name = String::with_capacity(field.len() + 4);
+    for letter in field.chars() {
+        if letter.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
 }

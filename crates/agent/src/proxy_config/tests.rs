@@ -108,4 +108,22 @@ fn mistakes_are_told_with_their_place() {
         error("", "", "proxyStatsMatcher: {inclusionSuffixes: x}"),
         "annotation proxy.istio.io/config: proxyStatsMatcher.inclusionSuffixes: \"x\" is not a list of texts"
     );
+    assert_eq!(
+        error("", "tracing: {zipkin: {address: nowhere}}", ""),
+        "PROXY_CONFIG: tracing.zipkin.address: \"nowhere\" is not host:port"
+    );
+    assert_eq!(
+        error("", "envoyMetricsService: {address: 'a:1', tlsSettings: {mode: FULL}}", ""),
+        "PROXY_CONFIG: envoyMetricsService.tlsSettings.mode: \"FULL\" is not DISABLE, SIMPLE, MUTUAL or ISTIO_MUTUAL"
+    );
+}
+
+#[test]
+fn services_without_an_address_are_not_called() {
+    let env = Env::from([(
+        "PROXY_CONFIG",
+        "{tracing: {zipkin: {address: ''}}, statsdUdpAddress: '', envoyMetricsService: {tlsSettings: {mode: SIMPLE}}}",
+    )]);
+    let config = with("", &env, &[]).unwrap();
+    assert_eq!((config.tracing, config.statsd, config.metrics_service), (None, None, None));
 }

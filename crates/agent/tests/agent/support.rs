@@ -7,13 +7,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Far more than a busy machine needs.
-const TRIES: u32 = 3_000;
-const BETWEEN: Duration = Duration::from_millis(20);
+#[path = "../shared/until.rs"]
+mod until;
+pub(crate) use until::until;
 
 /// How an agent is started. Nothing listens unless it is asked for, so that tests can run side by side.
 pub(crate) struct Settings {
@@ -179,16 +178,6 @@ pub(crate) fn real_envoy() -> Option<String> {
             None
         }
     }
-}
-
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..TRIES {
-        if let Some(found) = look() {
-            return found;
-        }
-        std::thread::sleep(BETWEEN);
-    }
-    panic!("waited in vain for {what}")
 }
 
 pub(crate) fn kill(signal: &str, pid: u32) {
