@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -97,7 +97,7 @@ pub(crate) struct GrowthArgs {
 #[derive(Args)]
 pub(crate) struct LoadArgs {
     /// Where it serves ADS in plain text
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = resolve)]
     pub(crate) address: SocketAddr,
     #[arg(long, default_value_t = 10)]
     pub(crate) proxies: usize,
@@ -153,7 +153,7 @@ pub(crate) struct GenerateArgs {
 #[derive(Args)]
 pub(crate) struct FloorArgs {
     /// Where to serve ADS
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = resolve)]
     pub(crate) address: SocketAddr,
     /// What is sent: made by `pilot-bench load --record`
     #[arg(long, value_name = "FILE")]
@@ -167,4 +167,10 @@ pub(crate) struct FloorArgs {
 pub(crate) struct TableArgs {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+}
+
+/// The first address behind a name.
+fn resolve(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; say HOST:PORT"))?;
+    found.next().ok_or_else(|| format!("{text} has no address"))
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -21,8 +22,13 @@ pub struct Load {
     pub record: Option<PathBuf>,
 }
 
+/// A server that takes longer to accept a connection is not there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub async fn run(load: &Load, lines: &Lines) -> anyhow::Result<Vec<Measure>> {
     load.shape.check()?;
+    std::net::TcpStream::connect_timeout(&load.address, PATIENCE)
+        .with_context(|| format!("nobody listens at {}; start the server first", load.address))?;
     let server = load.address.to_string();
     let subject = Subject { shape_name: "load".to_owned(), shape: load.shape.clone(), server };
     let mut process = Process::listening_at(load.address)

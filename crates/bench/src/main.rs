@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Parser as _;
 use pilot_bench::{Candidate, Lines, Load, Measure, Mesh, Plan, Programs, Shape};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Cli, Cmd, GrowthArgs, LoadArgs, RunArgs, ServerArgs, SoakArgs, TableArgs};
 
@@ -22,12 +23,20 @@ fn main() -> ExitCode {
         tokio::select! {
             result = run(cli.command) => result,
             // Leaving in this way ends the servers too.
-            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+            told = told_to_end() => Err(told.err().unwrap_or_else(|| anyhow::anyhow!("interrupted"))),
         }
     });
     match result {
         Ok(code) => code,
         Err(error) => failed(&error),
+    }
+}
+
+async fn told_to_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        told = tokio::signal::ctrl_c() => Ok(told?),
+        _ = terminate.recv() => Ok(()),
     }
 }
 
