@@ -18,9 +18,12 @@ SEEDS ?= 10000
 ENGINE ?= sim
 ONLY ?=
 ONCE ?=
-# Folders of the judge and of the load tool, which are not part of this repository.
+# Folders of the judge and of another load tool, which are not part of this repository.
 JUDGE ?=
 XDSLOAD ?=
+# Shapes for `make bench`, and a command that starts a real istiod with istiod's flags, if there is one.
+SHAPES ?= bench/delta.yaml bench/sotw.yaml bench/namespaces.yaml bench/scoped.yaml
+export ISTIOD ?=
 
 export PILOT_ENVOY := $(ENVOY)
 export PILOT_GRPC := $(GRPC)
@@ -29,7 +32,7 @@ export PILOT_ISTIO_MODULE = $(shell cd tests/conformance && go list -m -f '{{.Di
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- use it
 
@@ -40,6 +43,10 @@ run: $(ENVOY) bins ## start Pilot on the sample with a real Envoy, and show who 
 .PHONY: build
 build: ## target/release/pilot-discovery, pilot-agent and pilotctl
 	cargo build --locked --release -p pilot-discovery -p pilot-agent -p pilot-ctl
+
+.PHONY: build-bench
+build-bench: build
+	cargo build --locked --release -p pilot-bench
 
 .PHONY: bins
 bins:
@@ -67,12 +74,13 @@ behave: $(ENVOY) bins ## scenarios (ENGINE=sim, envoy or istiod; ONLY=text; isti
 	target/debug/behave $(ENGINE) $(ONLY)
 
 .PHONY: soak
-soak: $(NEXTEST) $(ENVOY) bins ## long: 100,000 seeds, 10,000 property cases, every scenario ten times
+soak: $(NEXTEST) $(ENVOY) bins build-bench ## long: 20 minutes of churn with 1,000 proxies, 100,000 seeds, 10,000 property cases, every scenario ten times
+	target/release/pilot-bench soak --minutes 20 --proxies 1000
 	$(MAKE) sim SEEDS=100000
 	PROPTEST_CASES=10000 $(NEXTEST) nextest run --locked -p pilot-pipeline -p pilot-incr
 	for _ in 1 2 3 4 5 6 7 8 9 10; do target/debug/behave envoy; done
 
-# --- compare it: parity and bench need a real istiod, which the judge builds (about 12 minutes, once)
+# --- compare it: parity needs a real istiod, which the judge builds (about 12 minutes, once)
 
 .PHONY: parity
 parity: build corpora ## equal resources, ours and a real istiod's, on every open corpus (JUDGE=folder of the judge; ONLY=text; STEPS=cycle:20)
@@ -85,8 +93,13 @@ accept: build corpora $(ENVOY) ## a stock Envoy refuses nothing of what we send,
 	ACCEPT=$(ENVOY) tests/parity/run.sh $(JUDGE) $(CURDIR)/target/release/pilot-discovery "$(PILOT_ISTIO_MODULE)" $(ONLY)
 
 .PHONY: bench
-bench: build ## processor time, memory and delays, beside istiod and the floor (XDSLOAD=folder of the load tool)
-	@test -n "$(XDSLOAD)" || { echo "say where the load tool is: make bench XDSLOAD=folder"; exit 2; }
+bench: build-bench ## what it costs, beside the floor, in ten minutes (SHAPES=files; ISTIOD=command for a real istiod, which takes longer)
+	target/release/pilot-bench run $(SHAPES)
+	target/release/pilot-bench growth --plot docs/growth.svg
+
+.PHONY: bench-outside
+bench-outside: build ## the same with a load tool of others (XDSLOAD=its folder)
+	@test -n "$(XDSLOAD)" || { echo "say where the load tool is: make bench-outside XDSLOAD=folder"; exit 2; }
 	$(XDSLOAD)/bench.sh --candidate $(CURDIR)/target/release/pilot-discovery --services 1000 --proxies 100
 
 # --- what all of that needs, in a folder of this project

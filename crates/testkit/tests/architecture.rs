@@ -27,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("discovery", &["base", "cli", "config", "model", "server", "source", "source-file"]),
     ("agent", &["base", "cli", "config"]),
     ("ctl", &["base", "cli", "config", "incr", "model", "pipeline"]),
+    ("bench", &["base", "cli", "config"]),
 ];
 
 /// Free of I/O, of time and of everything that is not a function of its inputs.
