@@ -37,6 +37,7 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/filters/http/jwt_authn/v3/config.proto",
     "envoy/extensions/filters/http/rbac/v3/rbac.proto",
     "envoy/extensions/filters/http/lua/v3/lua.proto",
+    "envoy/extensions/filters/http/on_demand/v3/on_demand.proto",
     "envoy/extensions/filters/http/router/v3/router.proto",
     "envoy/extensions/filters/http/stateful_session/v3/stateful_session.proto",
     "envoy/extensions/filters/http/wasm/v3/wasm.proto",

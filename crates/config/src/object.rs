@@ -316,7 +316,7 @@ fn decode(
         }
         Kind::Pod => one(kube::pod::decode(meta, node, check).map(|pod| Object::Pod(id(), pod))),
         Kind::Node => vec![Object::Node(id(), kube::node::decode(meta))],
-        Kind::Namespace => vec![Object::Namespace(id(), kube::namespace::decode(meta))],
+        Kind::Namespace => vec![Object::Namespace(id(), kube::namespace::decode(meta, check))],
     }
 }
 

@@ -90,6 +90,7 @@ pub(crate) fn features(env: &Env) -> Features {
         transport_connect_timeout: env
             .span("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT")
             .unwrap_or(default.transport_connect_timeout),
+        on_demand_clusters: flag("PILOT_ENABLE_ON_DEMAND_CLUSTERS", default.on_demand_clusters),
     }
 }
 

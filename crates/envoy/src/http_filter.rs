@@ -7,6 +7,7 @@ pub(crate) mod fault;
 mod grpc_stats;
 pub(crate) mod jwt_authn;
 mod metadata_exchange;
+mod on_demand;
 pub(crate) mod stateful_session;
 
 use pilot_envoy_api::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
@@ -41,7 +42,9 @@ pub(crate) enum Direction {
 /// Every filter. EnvoyFilters that insert before or after one rely on their order in [`CHAIN`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum HttpFilter {
-    /// First, so that what later filters refuse is counted for the right peer.
+    /// Before all others, because all see the request again when its cluster has come.
+    OnDemand,
+    /// First of those who look at a request, so that what later filters refuse is counted for the right peer.
     MetadataExchange,
     /// Policies, in the order in which they are asked.
     Security(Step),
@@ -66,7 +69,8 @@ enum HttpFilter {
 }
 
 /// In the order of the declaration, but for the user's code, which stands before what its phase names.
-const CHAIN: [HttpFilter; 17] = [
+const CHAIN: [HttpFilter; 18] = [
+    HttpFilter::OnDemand,
     HttpFilter::MetadataExchange,
     HttpFilter::Security(Step::Custom),
     HttpFilter::Extensions(ExtensionPhase::Authn),
@@ -117,6 +121,7 @@ impl HttpFilter {
                 let headers = if protocol == Protocol::HttpProxy { &default } else { headers };
                 features.metadata_exchange.then(|| metadata_exchange::filter(direction, headers))
             }
+            Self::OnDemand => traits.on_demand.then(on_demand::filter),
             Self::Security(step) => return security.map(|policies| policies.http(step)).unwrap_or_default(),
             Self::Extensions(phase) => {
                 let here = traits.extensions.iter().filter(|e| e.phase == phase && e.applies_at(port));

@@ -58,5 +58,5 @@ pub use settings::{
     ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, Outbound,
     PolicyTraits, RouteTraits, SecretServer, Settings, TracingTraits,
 };
-pub use unserved::{unserved_endpoints, unserved_gateway_routes, unserved_routes};
+pub use unserved::{unserved_clusters, unserved_endpoints, unserved_gateway_routes, unserved_routes};
 pub use virtual_host::{Neighbours, VirtualHost, virtual_hosts};

@@ -127,6 +127,8 @@ pub struct HttpTraits {
     pub tracing: TracingTraits,
     /// Those that look at requests.
     pub extensions: Vec<ExtensionUse>,
+    /// Does the proxy ask for clusters when a request needs them?
+    pub on_demand: bool,
     pub connections: Option<ConnectionSettings>,
 }
 

@@ -1,4 +1,4 @@
-//! What proxies are told of endpoints and routes that they ask for and that nobody serves.
+//! What proxies are told of clusters, endpoints and routes that they ask for and that nobody serves.
 //!
 //! Envoy asks for a while for what it is about to let go of, and holds back a cluster or a listener that waits for its
 //! first answer. Silence would let it wait.
@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use pilot_base::Name;
+use pilot_envoy_api::envoy::config::cluster::v3::Cluster;
+use pilot_envoy_api::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilot_envoy_api::envoy::config::route::v3::RouteConfiguration;
 use pilot_xds::{Encoded, Manifest, TypeUrl, Unserved, Why};
@@ -14,6 +16,12 @@ use prost::Message as _;
 use crate::route_table::{RouteTable, other_hosts, table};
 use crate::settings::RouteTraits;
 use crate::virtual_host::VIRTUAL_HOSTS;
+
+/// Of a proxy that asks for clusters when a request needs them. Envoy would let only the first request fail at once if it
+/// heard that there is none.
+pub fn unserved_clusters() -> Unserved {
+    Unserved { form: no_cluster, common: Arc::default() }
+}
 
 pub fn unserved_endpoints() -> Unserved {
     Unserved { form: no_endpoints, common: Arc::default() }
@@ -28,6 +36,15 @@ pub fn unserved_routes(traits: &RouteTraits) -> Unserved {
 
 pub fn unserved_gateway_routes() -> Unserved {
     Unserved { form: empty_table, common: Arc::default() }
+}
+
+fn no_cluster(name: &Name, _: Why, _: &Manifest, _: &[u8]) -> Encoded {
+    let message = Cluster {
+        name: name.to_string(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static as i32)),
+        ..Cluster::default()
+    };
+    Encoded::new(TypeUrl::Cluster, name.clone(), &message.encode_to_vec())
 }
 
 /// A subset that no rule knows any more has all endpoints of its service, so that what still goes there arrives.

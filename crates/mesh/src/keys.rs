@@ -32,6 +32,11 @@ pub fn token_keys(rule: &JwtRule, fetch: JwksFetch, is_known: impl Fn(&Host) -> 
     }
 }
 
+/// The host that has the keys of a rule, if the rule names it.
+pub fn key_host(rule: &JwtRule) -> Option<Host> {
+    (!rule.jwks_uri.is_empty()).then(|| host_and_port(&rule.jwks_uri).0)
+}
+
 /// Of an address that was checked when it was read.
 fn host_and_port(uri: &str) -> (Host, u16) {
     let (scheme, rest) = uri.split_once("://").unwrap_or(("", uri));

@@ -50,7 +50,7 @@ pub use gateway::{
     l4_applies, merge_gateways, more_specific, overlaps,
 };
 pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for, stand_in};
-pub use keys::{TokenKeys, token_keys};
+pub use keys::{TokenKeys, key_host, token_keys};
 pub use kube::kube_endpoints;
 pub use layer::Layer;
 pub use locality::{LbSetting, Place, compared_labels, effective_locality, lb_labels, service_labels};
@@ -60,8 +60,8 @@ pub use peer::{NamespacePeers, PeerModes};
 pub use plan::{HostPlan, LedTo, Outlook, View, rule_destinations};
 pub use policy::{declared_tls, for_cluster, for_port, for_subset, with_default};
 pub use routes::{
-    MESH, RouteIndex, RouteRule, applies_to_mesh, destinations, l4_source_labels, resolve_routes,
-    routes_connections, source_labels,
+    MESH, RouteIndex, RouteRule, applies_to_mesh, destinations, l4_destinations, l4_source_labels,
+    mirror_destinations, resolve_routes, routes_connections, source_labels,
 };
 pub use telemetry::{AccessLogs, LogTo, MetricPlan, StatsPlan, TelemetryScope, TraceTo, TracingPlan};
 pub use traffic::{Client, RuleIndex, Traffic, TrafficPlan, resolve_rule, select_traffic};

@@ -40,6 +40,11 @@ impl ClusterName {
         Name::from(format!("outbound|{port}|{subset}|{host}"))
     }
 
+    /// The port in the name of an outbound cluster.
+    pub fn port(name: &str) -> Option<u16> {
+        name.strip_prefix("outbound|")?.split('|').next()?.parse().ok()
+    }
+
     pub fn inbound(port: u16) -> Name {
         Name::from(format!("inbound|{port}||"))
     }
@@ -52,8 +57,15 @@ impl ClusterName {
 
 #[cfg(test)]
 mod tests {
-    use super::fqdn;
+    use super::{ClusterName, fqdn};
     use pilot_base::Host;
+
+    #[test]
+    fn outbound_clusters_tell_their_port() {
+        assert_eq!(ClusterName::port(&ClusterName::outbound(80, "v1", &Host::new("a.example"))), Some(80));
+        assert_eq!(ClusterName::port(&ClusterName::inbound(80)), None);
+        assert_eq!(ClusterName::port("PassthroughCluster"), None);
+    }
 
     #[test]
     fn short_names_are_made_whole() {

@@ -150,14 +150,22 @@ pub(crate) fn destinations_for<'a>(
 }
 
 /// Where it sends connections to.
-pub(crate) fn l4_destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
+pub fn l4_destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
     let tls = rule.tls.iter().flat_map(|r| r.route.iter().map(|w| &w.destination));
     tls.chain(rule.tcp.iter().flat_map(|r| r.route.iter().map(|w| &w.destination)))
 }
 
+/// Where it sends copies of requests to.
+pub fn mirror_destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
+    rule.http.iter().flat_map(mirrors)
+}
+
 fn http_destinations(route: &HttpRoute) -> impl Iterator<Item = &Destination> {
-    let targets = route.route.iter().map(|w| &w.destination);
-    targets.chain(&route.mirror).chain(route.mirrors.iter().map(|m| &m.destination))
+    route.route.iter().map(|w| &w.destination).chain(mirrors(route))
+}
+
+fn mirrors(route: &HttpRoute) -> impl Iterator<Item = &Destination> {
+    route.mirror.iter().chain(route.mirrors.iter().map(|m| &m.destination))
 }
 
 fn l4_matches(rule: &VirtualService) -> impl Iterator<Item = &L4Match> {

@@ -172,6 +172,31 @@ pub struct OtelLogProvider {
 
 impl ExtensionProvider {
     /// The providers that every mesh has.
+    /// The services that a proxy calls for it.
+    pub fn services(&self) -> impl Iterator<Item = &ProviderService> {
+        let (service, more) = match &self.kind {
+            ProviderKind::ExtAuthzHttp(provider) => (Some(&provider.service), None),
+            ProviderKind::ExtAuthzGrpc(provider) => (Some(&provider.service), None),
+            ProviderKind::Zipkin(provider) => (Some(&provider.service), None),
+            ProviderKind::Datadog { service, .. }
+            | ProviderKind::SkyWalking { service }
+            | ProviderKind::Sds { service, .. } => (Some(service), None),
+            ProviderKind::OpenTelemetry(provider) => {
+                let sampler = provider.dynatrace_sampler.as_ref();
+                (Some(&provider.service), sampler.and_then(|sampler| sampler.api.as_ref()))
+            }
+            ProviderKind::HttpLogService(provider) => (Some(&provider.service), None),
+            ProviderKind::TcpLogService(provider) => (Some(&provider.service), None),
+            ProviderKind::OpenTelemetryLog(provider) => (Some(&provider.service), None),
+            ProviderKind::Prometheus
+            | ProviderKind::FileLog(_)
+            | ProviderKind::Lightstep
+            | ProviderKind::OpenCensus
+            | ProviderKind::Stackdriver => (None, None),
+        };
+        service.into_iter().chain(more.map(|(service, _)| service))
+    }
+
     pub fn built_in() -> Vec<Self> {
         let file = FileLogProvider { path: Name::new("/dev/stdout"), format: None, omit_empty_values: false };
         let one = |name: &str, kind| Self { name: Name::new(name), kind };

@@ -31,6 +31,8 @@ pub struct Node {
 pub struct Namespace {
     pub labels: Labels,
     pub annotations: Labels,
+    /// Do its proxies ask for clusters when they need them? Where it does not say, the mesh decides.
+    pub on_demand: Option<bool>,
 }
 
 /// Part of the endpoints of a Kubernetes Service.

@@ -154,6 +154,8 @@ pub struct Features {
     pub dynamic_dns_max_hosts: u32,
     /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`
     pub transport_connect_timeout: crate::Span,
+    /// `PILOT_ENABLE_ON_DEMAND_CLUSTERS`: do sidecars ask for clusters when they need them? Istio has no such switch.
+    pub on_demand_clusters: bool,
 }
 
 impl Default for Features {
@@ -204,6 +206,7 @@ impl Default for Features {
             compliance: None,
             dynamic_dns_max_hosts: 1024,
             transport_connect_timeout: crate::Span::from_secs(15),
+            on_demand_clusters: false,
         }
     }
 }

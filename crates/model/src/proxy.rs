@@ -92,6 +92,8 @@ pub struct Proxy {
     pub version_text: Name,
     /// Is it a gRPC library that asks, without an Envoy?
     pub proxyless: bool,
+    /// Does it take changes instead of the whole state, and so can ask for more?
+    pub takes_changes: bool,
     /// Everything it says about itself in plain words.
     pub metadata: Labels,
     pub http10: bool,
@@ -144,6 +146,7 @@ impl Proxy {
             version: Version::NEWEST,
             version_text: Name::empty(),
             proxyless: false,
+            takes_changes: false,
             metadata: Labels::default(),
             http10: false,
             idle_timeout: None,

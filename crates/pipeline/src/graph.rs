@@ -24,6 +24,7 @@ mod listeners;
 mod manifests;
 mod names;
 mod namespaces;
+mod on_demand;
 mod patched;
 mod plans;
 mod registry;
@@ -71,8 +72,10 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
     let audiences = audience::Audiences::declare(graph, inputs, registry, choices);
     let plans = plans::Plans::declare(graph, inputs, registry, rules, (policies, audiences));
     let filters = policies.filters(graph, &audiences.policies, registry);
+    let clusters = clusters::Clusters::declare(graph, plans, audiences);
     let parts = manifests::Parts {
-        clusters: clusters::Clusters::declare(graph, plans, audiences),
+        clusters,
+        early: on_demand::declare(graph, plans, rules, (clusters, audiences)),
         endpoints: endpoints::Endpoints::declare(graph, plans, audiences),
         listeners: listeners::Listeners::declare(graph, plans, audiences),
         routes: routes::Routes::declare(graph, plans, audiences),

@@ -2,6 +2,7 @@
 //! started; and whatever the rules say, what they are sent is whole.
 
 mod more;
+mod on_demand;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -259,6 +260,7 @@ fn proxy() -> impl Strategy<Value = Thing> {
                 interception,
                 own_ports: vec![15021, 15090],
                 dns_capture: id == 0,
+                takes_changes: id != 1,
                 ..Proxy::new(kind, &format!("p{id}.{namespace}"), namespace, ips)
             };
             Thing::Proxy(id, Arc::new(proxy))
@@ -280,6 +282,7 @@ fn change() -> impl Strategy<Value = (Thing, bool)> {
         sidecar(),
         gateway(),
         connection_rule(),
+        on_demand::namespace(),
         more::object(),
         more::object(),
         more::object(),
@@ -354,7 +357,8 @@ impl World {
 fn sent(manifests: &Manifests) -> BTreeMap<(TypeUrl, Name), String> {
     let of = |kind: TypeUrl| {
         let resources = manifests.of(kind).iter();
-        resources.map(move |r| ((kind, r.name().clone()), r.version().to_string()))
+        let when = move |name: &Name| if manifests.of(kind).is_at_once(name) { "" } else { " on demand" };
+        resources.map(move |r| ((kind, r.name().clone()), format!("{}{}", r.version(), when(r.name()))))
     };
     TypeUrl::ALL.into_iter().flat_map(of).collect()
 }
@@ -433,6 +437,7 @@ proptest! {
             let scratch = fresh.manifests_of(ProxyId(*id)).expect("a connected proxy");
             prop_assert_eq!(sent(&manifests), sent(&scratch));
             check_whole(&manifests)?;
+            on_demand::check(&manifests)?;
         }
         let issues = |p: &Pipeline| p.issues().map(ToString::to_string).collect::<BTreeSet<_>>();
         prop_assert_eq!(issues(&pipeline), issues(&fresh));

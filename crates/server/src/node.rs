@@ -61,6 +61,8 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         version: Version::parse(&meta.text("ISTIO_VERSION")),
         version_text: meta.name("ISTIO_VERSION"),
         proxyless: meta.text("GENERATOR") == "grpc",
+        // Not the node says that, but the stream it comes on.
+        takes_changes: false,
         metadata: meta.words(),
         http10: meta.text("HTTP10") == "1",
         idle_timeout: meta.span("IDLE_TIMEOUT")?,

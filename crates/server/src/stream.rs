@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pilot_base::{Clock, Hash64, Micros, Millis, Name};
 use pilot_model::{Proxy, ProxyId};
-use pilot_xds::{Event, Pacing, Response, Session, TypeUrl};
+use pilot_xds::{Event, Pacing, Protocol, Response, Session, TypeUrl};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::Status;
 
@@ -92,7 +92,7 @@ async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Messages<M>, ou
         Err(status) => return status,
     };
     let proxy = match node::proxy(node.as_ref()) {
-        Ok(proxy) => Arc::new(proxy),
+        Ok(proxy) => Arc::new(Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy }),
         Err(error) => {
             tracing::warn!(target: "ads", "a proxy was refused: {error}");
             return Status::invalid_argument(error.to_string());

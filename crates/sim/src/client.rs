@@ -7,6 +7,7 @@ use pilot_base::Name;
 use pilot_xds::{Ask, Encoded, Initial, NameSet, Protocol, Request, Response, TypeUrl};
 
 use crate::plane::{Facts, Plane};
+use crate::rng::Rng;
 
 /// A resource the client accepted.
 #[derive(Clone, Debug)]
@@ -70,14 +71,18 @@ impl Client {
         let mut types = vec![TypeUrl::Cluster, TypeUrl::Listener];
         types.extend(asked.into_iter().filter(|t| !t.is_whole_state()));
         types.sort_unstable();
-        self.asked.insert(TypeUrl::Cluster, BTreeSet::new());
-        self.asked.insert(TypeUrl::Listener, BTreeSet::new());
+        self.asked.entry(TypeUrl::Cluster).or_default();
+        self.asked.entry(TypeUrl::Listener).or_default();
         types.into_iter().map(|t| self.first_request(t)).collect()
     }
 
     fn first_request(&self, type_url: TypeUrl) -> Request {
-        let names: Arc<NameSet> =
-            Arc::new(self.asked.get(&type_url).into_iter().flatten().cloned().collect());
+        let mut names: BTreeSet<Name> = self.asked.get(&type_url).cloned().unwrap_or_default();
+        // Who asks for everything and for something besides has to say so.
+        if type_url.is_whole_state() && !names.is_empty() {
+            names.insert(Name::new("*"));
+        }
+        let names: Arc<NameSet> = Arc::new(names.into_iter().collect());
         let ask = match self.protocol {
             Protocol::StateOfTheWorld => Ask::Names { names, returning: self.held.contains_key(&type_url) },
             Protocol::Delta => {
@@ -92,6 +97,32 @@ impl Client {
             }
         };
         Request { type_url, nonce: String::new(), error: None, ask }
+    }
+
+    /// A request comes that is routed to a cluster which the client does not have: it asks for it.
+    pub fn need(&mut self, rng: &mut Rng) -> Option<Request> {
+        let asked = self.asked.get(&TypeUrl::Cluster)?;
+        let held = self.held.get(&TypeUrl::Cluster);
+        let lacks =
+            |name: &&Name| !asked.contains(*name) && held.is_none_or(|held| !held.contains_key(*name));
+        let needed: Vec<Name> = self.on_demand().into_iter().filter(|name| lacks(&name)).collect();
+        let name = rng.pick(&needed)?.clone();
+        self.asked.entry(TypeUrl::Cluster).or_default().insert(name.clone());
+        Some(by_name(Some(name), vec![]))
+    }
+
+    /// The client no longer needs what it asked for. It keeps it until it is told more.
+    pub fn let_go(&mut self, rng: &mut Rng) -> Option<Request> {
+        let asked = self.asked.get_mut(&TypeUrl::Cluster)?;
+        let all: Vec<Name> = asked.iter().cloned().collect();
+        let name = rng.pick(&all)?.clone();
+        asked.remove(&name);
+        Some(by_name(None, vec![name]))
+    }
+
+    /// Did the client ask for it, other than by asking for everything?
+    pub fn asks_for(&self, type_url: TypeUrl, name: &Name) -> bool {
+        self.asked.get(&type_url).is_some_and(|asked| asked.contains(name))
     }
 
     /// Does a listener that the client holds name this route?
@@ -124,8 +155,10 @@ impl Client {
                 self.accept(type_url, Held { resource: Arc::clone(resource), facts });
             }
         }
-        for name in self.gone(response, &bad) {
-            self.forget(type_url, &name);
+        let gone = self.gone(response, &bad);
+        for name in &gone {
+            self.check_leaving(type_url, name);
+            self.forget(type_url, name);
         }
         self.check(type_url);
         let error = (!bad.is_empty()).then(|| match self.manner {
@@ -240,6 +273,30 @@ impl Client {
         Request { type_url, nonce, error, ask }
     }
 
+    /// Clusters that listeners name and the client does not have: nobody would ask for them.
+    pub fn missing(&self) -> Vec<Name> {
+        let listeners = self.held.get(&TypeUrl::Listener).into_iter().flatten();
+        let named = listeners.flat_map(|(_, held)| &held.facts.refers_to);
+        let named = named.filter(|(kind, _)| *kind == TypeUrl::Cluster).map(|(_, name)| name);
+        named.filter(|name| !self.usable.contains(*name)).cloned().collect()
+    }
+
+    /// Clusters that routes in use name and that are asked for when they are needed.
+    fn on_demand(&self) -> BTreeSet<Name> {
+        let in_use = self.routes_named();
+        let routes = self.held.get(&TypeUrl::Route).into_iter().flatten();
+        let routes = routes.filter(|(name, _)| in_use.contains(*name));
+        routes.flat_map(|(_, held)| held.facts.asks_for.iter().cloned()).collect()
+    }
+
+    /// What was asked for is not taken away while requests are routed to it.
+    fn check_leaving(&mut self, type_url: TypeUrl, name: &Name) {
+        let is_used = type_url == TypeUrl::Cluster && self.usable.contains(name);
+        if is_used && !self.unknown_past && self.on_demand().contains(name) {
+            self.dangling.push(format!("cluster {name} goes while a route names it"));
+        }
+    }
+
     /// Does everything in use name only what can be used? What this client refused is not the protocol's fault.
     fn check(&mut self, received: TypeUrl) {
         self.unknown_past &= received != TypeUrl::Route;
@@ -256,4 +313,11 @@ impl Client {
             }
         }
     }
+}
+
+/// A change of what is asked for by name, beside everything.
+fn by_name(subscribe: Option<Name>, unsubscribe: Vec<Name>) -> Request {
+    let subscribe = Arc::new(subscribe.into_iter().collect());
+    let ask = Ask::Changes { subscribe, unsubscribe, initial: Initial::Some(vec![]) };
+    Request { type_url: TypeUrl::Cluster, nonce: String::new(), error: None, ask }
 }

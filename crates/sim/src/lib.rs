@@ -2,7 +2,8 @@
 //!
 //! * [`protocol_run`]: made-up resources, a hostile network and clients that refuse, over one `Session`. It checks that
 //!   the client ends with what there is, never holds a route to a cluster it cannot use, is not asked to refuse the same
-//!   thing twice, is told only differences when it comes back, and that the server never forgets to wake up.
+//!   thing twice, is told only differences when it comes back, and that the server never forgets to wake up. Some clients ask
+//!   for clusters when a request needs them.
 //! * [`plane_run`]: services and rules that change, through the whole pipeline, over one `Session`. It checks the same, and
 //!   that a second replica which was told everything at once, in another order, has the same bytes, and that memory returns
 //!   when everything is gone.
@@ -19,7 +20,7 @@ mod toy;
 
 pub use client::{Client, Manner};
 pub use mesh::Mesh;
-pub use plane::{Facts, Plane};
+pub use plane::{Facts, Plane, Width};
 pub use rng::Rng;
 pub use stream::{Findings, Stream};
 pub use toy::Toy;
@@ -40,8 +41,8 @@ pub fn protocol_trace(seed: u64) -> Vec<String> {
 
 fn run_protocol(seed: u64, trace: &mut Option<Vec<String>>) -> Findings {
     let mut rng = Rng::new(seed);
-    let mut toy = Toy::new(&mut rng);
-    let protocol = if rng.chance(50) { Protocol::Delta } else { Protocol::StateOfTheWorld };
+    let (protocol, width) = draw(&mut rng);
+    let mut toy = Toy::new(&mut rng, width);
     let manner = if rng.chance(50) { Manner::NamesTheGuilty } else { Manner::NamesNobody };
     let steps = 20 + rng.below(400);
     let mut stream = Stream::new(&mut toy, protocol, manner, rng);
@@ -77,14 +78,23 @@ fn run_protocol(seed: u64, trace: &mut Option<Vec<String>>) -> Findings {
     findings.extend(stream.compare(|_| false));
     findings.extend(std::mem::take(&mut stream.client.dangling));
     *trace = stream.trace.take();
-    findings.into_iter().map(|f| format!("seed {seed} ({protocol:?}, {manner:?}): {f}")).collect()
+    findings.into_iter().map(|f| format!("seed {seed} ({protocol:?}, {width:?}, {manner:?}): {f}")).collect()
+}
+
+/// Only delta has words for asking on demand.
+fn draw(rng: &mut Rng) -> (Protocol, Width) {
+    match rng.below(4) {
+        0 => (Protocol::Delta, Width::Everything),
+        1 => (Protocol::Delta, Width::OnDemand),
+        _ => (Protocol::StateOfTheWorld, Width::Everything),
+    }
 }
 
 /// One run over a mesh of services and rules. An empty answer is a good one.
 pub fn plane_run(seed: u64) -> Findings {
     let mut rng = Rng::new(seed ^ 0x5EED);
-    let mut mesh = Mesh::new(&mut rng);
-    let protocol = if rng.chance(50) { Protocol::Delta } else { Protocol::StateOfTheWorld };
+    let (protocol, width) = draw(&mut rng);
+    let mut mesh = Mesh::new(&mut rng, width);
     let steps = 20 + rng.below(100);
     let mut stream = Stream::new(&mut mesh, protocol, Manner::NamesTheGuilty, rng);
     let mut findings = Findings::new();
@@ -102,7 +112,7 @@ pub fn plane_run(seed: u64) -> Findings {
     }
     findings.extend(mesh.differs_from_replica());
     findings.extend(mesh.remains());
-    findings.into_iter().map(|f| format!("seed {seed} (mesh, {protocol:?}): {f}")).collect()
+    findings.into_iter().map(|f| format!("seed {seed} (mesh, {protocol:?}, {width:?}): {f}")).collect()
 }
 
 #[cfg(test)]

@@ -17,12 +17,12 @@ use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manage
 use pilot_envoy_api::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use pilot_envoy_api::from_any;
 use pilot_incr::{Shard, Txn};
-use pilot_model::{MeshConfig, MeshOptions, ObjectKey, Proxy, ProxyId, ProxyType};
+use pilot_model::{Features, MeshConfig, MeshOptions, ObjectKey, Proxy, ProxyId, ProxyType};
 use pilot_pipeline::Pipeline;
 use pilot_xds::{Manifests, TypeUrl};
 use prost::Message as _;
 
-use crate::plane::{Facts, Plane};
+use crate::plane::{Facts, Plane, Width};
 use crate::rng::Rng;
 use crate::stream::Findings;
 
@@ -37,16 +37,17 @@ pub struct Mesh {
     /// Texts that change as a whole: a service with all rules that need it, or a Sidecar.
     texts: BTreeMap<String, String>,
     told: BTreeMap<String, Vec<ObjectKey>>,
+    width: Width,
     /// Rows of each table before there was anything.
     empty: Vec<(&'static str, usize)>,
 }
 
 impl Mesh {
-    pub fn new(rng: &mut Rng) -> Self {
-        let mut pipeline = begin();
+    pub fn new(rng: &mut Rng, width: Width) -> Self {
+        let mut pipeline = begin(width);
         let empty = rows(&pipeline);
         connect(&mut pipeline);
-        let mut mesh = Self { pipeline, texts: BTreeMap::new(), told: BTreeMap::new(), empty };
+        let mut mesh = Self { pipeline, texts: BTreeMap::new(), told: BTreeMap::new(), width, empty };
         // Rules lead to these two, so they never go.
         for name in ["always-0", "always-1"] {
             mesh.put(name, entry(name, "shared", &[1, 2], ""));
@@ -86,7 +87,7 @@ impl Mesh {
 
     /// A second replica is told everything at once, last things first.
     pub(crate) fn differs_from_replica(&self) -> Findings {
-        let mut replica = begin();
+        let mut replica = begin(self.width);
         connect(&mut replica);
         let mut txn = Txn::new();
         for (name, text) in self.texts.iter().rev() {
@@ -117,11 +118,12 @@ impl Mesh {
     }
 }
 
-fn begin() -> Pipeline {
+fn begin(width: Width) -> Pipeline {
     let mut pipeline = Pipeline::new();
     let inputs = pipeline.inputs();
     let mut txn = Txn::new();
-    txn.upsert(&inputs.options, SHARD, (), MeshOptions::default());
+    let features = Features { on_demand_clusters: width == Width::OnDemand, ..Features::default() };
+    txn.upsert(&inputs.options, SHARD, (), MeshOptions { features, ..MeshOptions::default() });
     txn.upsert(&inputs.mesh, SHARD, (), MeshConfig::default());
     pipeline.commit(txn);
     pipeline
@@ -257,6 +259,9 @@ impl Plane for Mesh {
                 routes
                     .filter_map(|route| route.action.as_ref())
                     .for_each(|action| of_action(action, &mut facts));
+                if self.width == Width::OnDemand {
+                    facts.asks_for = facts.refers_to.drain(..).map(|(_, cluster)| cluster).collect();
+                }
             }
             _ => {}
         }
@@ -296,6 +301,7 @@ fn proxy() -> Proxy {
     Proxy {
         dns_domain: Name::new("default.svc.cluster.local"),
         cluster: Name::new("Kubernetes"),
+        takes_changes: true,
         ..Proxy::new(ProxyType::Sidecar, "client.default", "default", vec![[10, 9, 0, 1].into()])
     }
 }

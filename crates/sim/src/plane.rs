@@ -10,10 +10,20 @@ use crate::rng::Rng;
 pub struct Facts {
     /// Clusters and routes that this resource names.
     pub refers_to: Vec<(TypeUrl, Name)>,
+    /// Clusters that it names and that a client asks for when it needs them.
+    pub asks_for: Vec<Name>,
     /// A cluster that is told its endpoints by the server.
     pub wants_endpoints: bool,
     /// A client refuses it.
     pub poisoned: bool,
+}
+
+/// How much of what there is a client is sent without having asked for it by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Width {
+    Everything,
+    /// Clusters that requests are routed to are there for who asks for them.
+    OnDemand,
 }
 
 /// A control plane without its streams: something that changes and always has a complete state for one proxy.

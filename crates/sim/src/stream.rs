@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use pilot_base::{Millis, Name};
-use pilot_xds::{Ask, Commons, Event, Initial, Pacing, Protocol, Request, Response, Session, TypeUrl};
+use pilot_xds::{Ask, Commons, Event, Initial, Pacing, Protocol, Request, Response, Session, TypeUrl, Why};
 
 use crate::client::{Client, Manner};
 use crate::plane::Plane;
@@ -177,10 +177,24 @@ impl<'a, P: Plane> Stream<'a, P> {
             match self.rng.below(100) {
                 0..30 => self.change(),
                 30..33 if self.rng.chance(30) => self.reset(),
+                33..40 => self.call(),
                 _ => {
                     self.step();
                 }
             }
+        }
+    }
+
+    /// A request comes to the client, and sometimes it is the last of its kind.
+    fn call(&mut self) {
+        let asks = if self.rng.chance(85) {
+            self.client.need(&mut self.rng)
+        } else {
+            self.client.let_go(&mut self.rng)
+        };
+        if let Some(request) = asks {
+            self.note(|| format!("client asks   {:?}", request.ask));
+            self.send_to_server(request);
         }
     }
 
@@ -201,9 +215,17 @@ impl<'a, P: Plane> Stream<'a, P> {
         for type_url in [TypeUrl::Cluster, TypeUrl::Endpoint, TypeUrl::Listener, TypeUrl::Route] {
             let held = self.client.names(type_url);
             let manifest = manifests.of(type_url);
+            let is_wanted = |name: &Name| match type_url {
+                TypeUrl::Cluster => manifest.is_at_once(name) || self.client.asks_for(type_url, name),
+                TypeUrl::Endpoint if manifests.of(TypeUrl::Cluster).at_once().is_some() => {
+                    self.client.asks_for(type_url, name)
+                }
+                TypeUrl::Route => self.client.wants_route(name),
+                _ => true,
+            };
             let expected: BTreeMap<Name, String> = manifest
                 .iter()
-                .filter(|r| type_url != TypeUrl::Route || self.client.wants_route(r.name()))
+                .filter(|r| is_wanted(r.name()))
                 .map(|r| (r.name().clone(), r.version().to_string()))
                 .collect();
             for (name, version) in &expected {
@@ -214,10 +236,21 @@ impl<'a, P: Plane> Stream<'a, P> {
                     ));
                 }
             }
-            for name in held.keys().filter(|name| !expected.contains_key(*name)) {
+            // What was asked for once may be kept, if it is as it is now; and so may word that nobody has it.
+            let is_kept = |name: &Name, version: &String| match manifest.get(name) {
+                Some(resource) => !manifest.is_at_once(name) && resource.version().to_string() == *version,
+                None => {
+                    let word = manifest.unserved(name, Why::InVain).filter(|_| type_url == TypeUrl::Cluster);
+                    word.is_some_and(|word| word.version().to_string() == *version)
+                }
+            };
+            let more = held.iter().filter(|(name, _)| !expected.contains_key(*name));
+            for (name, _) in more.filter(|(name, version)| !is_kept(name, version)) {
                 findings.push(format!("{type_url} {name}: client still has what is gone"));
             }
         }
+        let missing = self.client.missing().into_iter().filter(|name| !refused(name));
+        findings.extend(missing.map(|name| format!("a listener names {name}, which the client lacks")));
         findings
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pilot_base::Name;
 use pilot_xds::{Encoded, Layer, Manifest, Manifests, TypeUrl};
 
-use crate::plane::{Facts, Plane};
+use crate::plane::{Facts, Plane, Width};
 use crate::rng::Rng;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,16 +15,17 @@ struct Cluster {
     endpoints: u64,
     wants_endpoints: bool,
     poisoned: bool,
+    kept_back: bool,
 }
 
 /// Routes name clusters, listeners name routes; only what exists is ever named.
-#[derive(Default)]
 pub struct Toy {
     clusters: BTreeMap<u64, Cluster>,
     routes: BTreeMap<u64, (u64, Vec<u64>)>,
     listeners: BTreeMap<u64, (u64, Option<u64>)>,
     version: u64,
     poison: bool,
+    width: Width,
     cache: Option<Arc<Manifests>>,
 }
 
@@ -33,8 +34,16 @@ const ROUTES: u64 = 4;
 const LISTENERS: u64 = 5;
 
 impl Toy {
-    pub fn new(rng: &mut Rng) -> Self {
-        let mut toy = Self { poison: rng.chance(40), ..Self::default() };
+    pub fn new(rng: &mut Rng, width: Width) -> Self {
+        let mut toy = Self {
+            clusters: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            version: 0,
+            poison: rng.chance(40),
+            width,
+            cache: None,
+        };
         for _ in 0..rng.below(30) {
             toy.mutate(rng);
         }
@@ -48,6 +57,17 @@ impl Toy {
             cluster.version += 1;
         }
         self.changed();
+    }
+
+    fn keeps_back(&self, id: u64) -> bool {
+        self.width == Width::OnDemand && self.clusters.get(&id).is_some_and(|cluster| cluster.kept_back)
+    }
+
+    fn sent_at_once(&self, mut clusters: Layer) -> Layer {
+        for (id, _) in self.clusters.iter().filter(|(_, cluster)| cluster.kept_back) {
+            clusters.remove(&Name::from(format!("c{id}")));
+        }
+        clusters
     }
 
     fn changed(&mut self) {
@@ -75,11 +95,15 @@ impl Toy {
                 if rng.chance(10) {
                     cluster.wants_endpoints = !cluster.wants_endpoints;
                 }
+                if rng.chance(20) {
+                    cluster.kept_back = !cluster.kept_back;
+                }
             }
             None => {
-                let wants_endpoints = rng.chance(80);
-                self.clusters
-                    .insert(id, Cluster { version: self.version, endpoints: 0, wants_endpoints, poisoned });
+                let (wants_endpoints, kept_back) = (rng.chance(80), rng.chance(60));
+                let version = self.version;
+                let new = Cluster { version, endpoints: 0, wants_endpoints, poisoned, kept_back };
+                self.clusters.insert(id, new);
             }
         }
     }
@@ -110,7 +134,8 @@ impl Toy {
     }
 }
 
-/// A resource of the toy is a line of text: `poison`, `eds`, then `type:name` for each reference.
+/// A resource of the toy is a line of text: `poison`, `eds`, then `type:name` for each reference, where `odcds` stands for
+/// a cluster that is asked for when it is needed.
 fn encode(type_url: TypeUrl, name: &str, text: &str) -> (Name, Option<Arc<Encoded>>) {
     (Name::new(name), Some(Arc::new(Encoded::new(type_url, Name::new(name), text.as_bytes()))))
 }
@@ -148,7 +173,8 @@ impl Plane for Toy {
             .routes
             .iter()
             .map(|(id, (version, targets))| {
-                let targets: Vec<String> = targets.iter().map(|t| format!("cds:c{t}")).collect();
+                let word = |t: &u64| if self.keeps_back(*t) { "odcds" } else { "cds" };
+                let targets: Vec<String> = targets.iter().map(|t| format!("{}:c{t}", word(t))).collect();
                 encode(TypeUrl::Route, &format!("r{id}"), &format!("v{version} {}", targets.join(" ")))
             })
             .collect();
@@ -167,7 +193,14 @@ impl Plane for Toy {
             (TypeUrl::Listener, listeners),
             (TypeUrl::Route, routes),
         ] {
-            manifests.by_type[type_url as usize] = Manifest::new([layer]);
+            let at_once = layer.clone();
+            let manifest = Manifest::new([layer]);
+            manifests.by_type[type_url as usize] = match self.width {
+                Width::OnDemand if type_url == TypeUrl::Cluster => {
+                    manifest.with_at_once([self.sent_at_once(at_once)])
+                }
+                Width::OnDemand | Width::Everything => manifest,
+            };
         }
         let manifests = Arc::new(manifests);
         self.cache = Some(Arc::clone(&manifests));
@@ -180,6 +213,7 @@ impl Plane for Toy {
         for word in text.split_whitespace() {
             match word.split_once(':') {
                 Some(("cds", name)) => facts.refers_to.push((TypeUrl::Cluster, Name::new(name))),
+                Some(("odcds", name)) => facts.asks_for.push(Name::new(name)),
                 Some(("rds", name)) => facts.refers_to.push((TypeUrl::Route, Name::new(name))),
                 _ => {
                     facts.wants_endpoints |= word == "eds";

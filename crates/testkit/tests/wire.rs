@@ -1,11 +1,13 @@
 //! The server as clients meet it: good ones, bad ones, and ones that break off.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use pilot_envoy_api::envoy::config::core::v3::Node;
-use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use pilot_envoy_api::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest,
+};
 use pilot_envoy_api::google::rpc::Status;
 use pilot_testkit::http_call;
 use pilot_testkit::server::PilotServer;
@@ -393,4 +395,35 @@ async fn everything_can_be_served_at_one_address() {
     stream.send(subscribe(TypeUrl::Cluster, &["*"], Some(node("one"))));
     assert!(!stream.next().await.unwrap().unwrap().resources.is_empty());
     assert_eq!(http_call::get(server.http, "/metrics").await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn who_speaks_delta_in_a_namespace_on_demand_is_given_clusters_by_name() {
+    let (_scratch, server) = start(&[]).await;
+    let name = "outbound|80||a.example";
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, annotations: {pilot.dev/on-demand: 'true'}}\n";
+    std::fs::write(server.config.join("namespace.yaml"), namespace).unwrap();
+    let names = |response: &DeltaDiscoveryResponse| -> BTreeSet<String> {
+        response.resources.iter().map(|entry| entry.name.clone()).collect()
+    };
+    // The file may be read after a client came: then it is sent everything, and the next one is not.
+    let (mut delta, first) = loop {
+        let mut stream = Stream::<Delta>::open(server.grpc).await.unwrap();
+        stream.send(subscribe(TypeUrl::Cluster, &[], Some(node("narrow"))));
+        let first = stream.next().await.unwrap().unwrap();
+        if !names(&first).contains(name) {
+            break (stream, first);
+        }
+    };
+    assert!(names(&first).contains("PassthroughCluster"));
+    let mut accept = subscribe(TypeUrl::Cluster, &[name], None);
+    accept.response_nonce = first.nonce;
+    delta.send(accept);
+    let asked = delta.next().await.unwrap().unwrap();
+    assert_eq!(names(&asked), BTreeSet::from([name.to_owned()]));
+
+    let mut whole = Stream::<StateOfTheWorld>::open(server.grpc).await.unwrap();
+    whole.send(ask(TypeUrl::Cluster, &[], Some(node("narrow"))));
+    let all = whole.next().await.unwrap().unwrap();
+    assert_eq!(all.resources.len(), first.resources.len() + 1, "all that there is, as always");
 }

@@ -16,6 +16,7 @@ pub type Layer = SharedMap<Name, Option<Arc<Encoded>>>;
 pub struct Manifest {
     layers: SmallVec<[Layer; 4]>,
     unserved: Option<Unserved>,
+    at_once: Option<Arc<Manifest>>,
 }
 
 /// What a client is told of a name that it asks for and that nobody serves. A client that waits for a name goes on when it
@@ -46,10 +47,26 @@ impl PartialEq for Unserved {
 impl Manifest {
     /// `layers` from the bottom up.
     pub fn new(layers: impl IntoIterator<Item = Layer>) -> Self {
-        Self { layers: layers.into_iter().collect(), unserved: None }
+        Self { layers: layers.into_iter().collect(), unserved: None, at_once: None }
     }
 
-    /// Names that nobody serves are answered too.
+    /// Who asks for everything is sent only what is in `layers` too. The rest is there for those who ask for it by name.
+    #[must_use]
+    pub fn with_at_once(self, layers: impl IntoIterator<Item = Layer>) -> Self {
+        Self { at_once: Some(Arc::new(Self::new(layers))), ..self }
+    }
+
+    /// What somebody is sent who asks for everything, if that is not all there is.
+    pub fn at_once(&self) -> Option<&Self> {
+        self.at_once.as_deref()
+    }
+
+    /// Is somebody sent this who asks for everything?
+    pub fn is_at_once(&self, name: &str) -> bool {
+        self.at_once.as_ref().is_none_or(|at_once| at_once.contains(name))
+    }
+
+    /// Names that nobody serves are answered too, if they are asked for one by one.
     #[must_use]
     pub fn with_unserved(self, unserved: Unserved) -> Self {
         Self { unserved: Some(unserved), ..self }
@@ -122,10 +139,21 @@ impl Manifest {
         self.layers.len() == other.layers.len()
             && self.layers.iter().zip(&other.layers).all(|(a, b)| a.ptr_eq(b) || a.is_empty() && b.is_empty())
             && self.unserved == other.unserved
+            && match (&self.at_once, &other.at_once) {
+                (Some(one), Some(other)) => one.same(other),
+                (one, other) => one.is_none() && other.is_none(),
+            }
     }
 
-    /// Adds to `names` every name whose resource may differ. Costs what differs, not what there is.
+    /// Adds to `names` every name whose resource may differ, or that other clients are sent. Costs what differs, not what
+    /// there is, as long as both keep something back or neither does.
     pub fn diff(&self, newer: &Self, names: &mut BTreeSet<Name>) {
+        match (&self.at_once, &newer.at_once) {
+            (None, None) => (),
+            (Some(old), Some(new)) => old.diff(new, names),
+            (Some(some), None) => newer.kept_back_by(some, names),
+            (None, Some(some)) => self.kept_back_by(some, names),
+        }
         let empty = Layer::new();
         for at in 0..self.layers.len().max(newer.layers.len()) {
             let old = self.layers.get(at).unwrap_or(&empty);
@@ -141,9 +169,17 @@ impl Manifest {
     }
 }
 
+impl Manifest {
+    /// Adds to `names` what is here and not in `some`.
+    fn kept_back_by(&self, some: &Self, names: &mut BTreeSet<Name>) {
+        let rest = self.iter().map(|resource| resource.name()).filter(|name| !some.contains(name));
+        names.extend(rest.cloned());
+    }
+}
+
 impl PartialEq for Manifest {
     fn eq(&self, other: &Self) -> bool {
-        self.layers == other.layers && self.unserved == other.unserved
+        self.layers == other.layers && self.unserved == other.unserved && self.at_once == other.at_once
     }
 }
 

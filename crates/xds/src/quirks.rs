@@ -7,6 +7,10 @@
 //!   one by `tests/behaviour/protocol/cluster-change-keeps-serving.yaml`.
 //! * Envoy (1.40.0) keeps what it has when its stream breaks and tells the next server the versions; being sent only what
 //!   differs, down to an empty answer, suits it. Shown by `tests/behaviour/protocol/server-restarts.yaml`.
+//! * Envoy (1.40.0) asks for a cluster on demand once. If it hears that there is none, the next request for it waits for the
+//!   filter's timeout, because the name is subscribed already. So who asks for a cluster by name is given one without
+//!   endpoints. It never lets go of such a name, and says all of them beside `*` when it comes back. Shown by
+//!   `tests/behaviour/on-demand/`.
 
 use pilot_base::Millis;
 

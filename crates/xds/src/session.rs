@@ -137,7 +137,8 @@ impl Session {
         let latest = self.latest.of(type_url);
         let mut digest = Digest::default();
         said.iter().for_each(|(name, version)| digest.add(name, version.unwrap_or_default()));
-        if !said.is_empty() && self.commons.digest(latest) == digest {
+        let is_whole = latest.at_once().is_none();
+        if !said.is_empty() && is_whole && self.commons.digest(latest) == digest {
             return Initial::Everything;
         }
         let lookup = self.commons.lookup(latest);
@@ -541,11 +542,18 @@ impl Gone for Leaving<'_> {
         free || self.now >= since + session.pacing.patience
     }
 
-    /// A cluster that had to stay still needs its endpoints. A listener needs its route only if an older one, of which we
+    /// A cluster that had to stay still needs its endpoints. A client that asks for clusters when a request needs them may
+    /// hold a route to one that has just gone, and is given it as it was. A listener needs its route only if an older one, of which we
     /// know nothing, would serve in its place; a new listener waits without harm.
     fn stand_in(&self, name: &Name) -> Option<Arc<Encoded>> {
         let session = self.session;
         let stands = |t: TypeUrl| session.stands[t.index()].as_ref();
+        let on_demand = session.latest.of(TypeUrl::Cluster).at_once().is_some();
+        if on_demand && matches!(self.type_url, TypeUrl::Cluster | TypeUrl::Endpoint) {
+            let routes = session.past[TypeUrl::Route.index()].iter().flatten();
+            let mut moments = session.up.iter().chain(stands(TypeUrl::Cluster)).chain(routes);
+            return moments.find_map(|moment| moment.of(self.type_url).get(name)).cloned();
+        }
         let moments = match self.type_url {
             TypeUrl::Endpoint => [session.up.as_ref(), stands(TypeUrl::Cluster)],
             TypeUrl::Route if session.past[TypeUrl::Route.index()].is_none() => {

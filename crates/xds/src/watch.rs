@@ -24,7 +24,8 @@ type Exceptions = BTreeMap<Name, Holding>;
 /// What one client asked for, has, refused and is being sent, for one type.
 ///
 /// Invariant: with no response in flight and no name in `unsure`, the client holds for every name it asked for what
-/// `except` says, and where that says nothing, what `base` says.
+/// `except` says, and where that says nothing, what `base` says. Who asks for everything asks for what is sent at once;
+/// the rest is held by those who asked for it by name, or as an exception.
 pub(crate) struct Watch {
     type_url: TypeUrl,
     introduced: bool,
@@ -198,8 +199,14 @@ impl Watch {
     fn holding(&self, name: &Name) -> Holding {
         match self.except.get(name) {
             Some(holding) => holding.clone(),
+            None if !self.is_sent(&self.base, name) => Holding::Nothing,
             None => self.base.get(name).cloned().map_or(Holding::Nothing, Holding::Resource),
         }
+    }
+
+    /// Is the client sent this of a manifest without having asked for it by name, or did it do so?
+    fn is_sent(&self, manifest: &Manifest, name: &Name) -> bool {
+        manifest.is_at_once(name) || self.names.contains(name)
     }
 
     // --- what the client asks for
@@ -254,7 +261,8 @@ impl Watch {
 
     /// What a client asks for first, and is not sure of, is not written down again name by name.
     fn subscribe_all(&mut self, asked: &Arc<NameSet>, is_new: fn(&Self, &Name) -> bool) {
-        if self.names.is_empty() && !asked.contains(WILDCARD) {
+        let is_whole = self.base.at_once().is_none();
+        if self.names.is_empty() && !asked.contains(WILDCARD) && is_whole {
             self.names.set(Arc::clone(asked));
             self.unsure_of_names = !asked.is_empty();
             return;
@@ -281,18 +289,38 @@ impl Watch {
                 self.subscribe(name.clone());
             }
             let resource = served.as_ref().or_else(|| target.get(&name));
-            if resource.is_some_and(|resource| version == Some(resource.version())) {
-                self.unsure.remove(&name);
-            } else {
-                self.except.insert(name.clone(), Holding::Unknown);
+            match resource.filter(|resource| version == Some(resource.version())) {
+                Some(resource) => {
+                    self.unsure.remove(&name);
+                    // It asked for it once, and keeps it.
+                    if !self.is_sent(target, &name) {
+                        self.except.insert(name.clone(), Holding::Resource(Arc::clone(resource)));
+                    }
+                }
+                None => {
+                    let holding =
+                        if resource.is_none() { self.word_of(&name, version, target) } else { None };
+                    self.except.insert(name.clone(), holding.unwrap_or(Holding::Unknown));
+                }
             }
             told.insert(name);
         }
-        for name in target.iter().map(|resource| resource.name()) {
+        let sent = target.at_once().filter(|_| self.wildcard).unwrap_or(target);
+        for name in sent.iter().map(|resource| resource.name()) {
             if self.wants(name) && !told.contains(name) {
                 self.except.insert(name.clone(), Holding::Nothing);
             }
         }
+    }
+
+    /// Does the client hold what is said of a name that was asked for in vain? Only who asks for everything besides is
+    /// known not to have had it.
+    fn word_of(&mut self, name: &Name, version: Option<Hash64>, target: &Manifest) -> Option<Holding> {
+        let is_asked = self.wildcard && self.names.contains(name);
+        let word = is_asked.then(|| target.unserved(name, Why::InVain)).flatten()?;
+        let held = version.filter(|version| *version == word.version())?;
+        self.unsure.remove(name);
+        Some(Holding::Unserved(held, Why::InVain))
     }
 
     /// The client kept all that there is now, and nothing else, in the versions of now.
@@ -328,17 +356,34 @@ impl Watch {
     }
 
     fn subscribe(&mut self, name: Name) {
+        if self.is_kept_back(&name) && matches!(self.holding(&name), Holding::Nothing) {
+            self.except.insert(name.clone(), Holding::Nothing);
+        }
         self.unsure.insert(name.clone());
         self.names.insert(name);
     }
 
     fn unsubscribe(&mut self, name: &Name) {
+        let holding = self.holding(name);
         self.names.remove(name);
-        if !self.wildcard {
+        if self.is_kept_back(name) {
+            // As long as it may hold it, it must be told what becomes of it.
+            if matches!(holding, Holding::Nothing) {
+                self.unsure.remove(name);
+            } else {
+                self.except.insert(name.clone(), Holding::Unknown);
+                self.unsure.insert(name.clone());
+            }
+        } else if !self.wildcard {
             self.unsure.remove(name);
             self.except.remove(name);
             self.refused.remove(name);
         }
+    }
+
+    /// Did the client ask for everything, and this is not sent at once?
+    fn is_kept_back(&self, name: &Name) -> bool {
+        self.wildcard && !self.base.is_at_once(name)
     }
 
     /// Sends this again, though it did not change.
@@ -386,6 +431,16 @@ impl Watch {
     /// Everything that the client wants of a target, in an order that clients with the same names share; and whether that is
     /// all there is.
     fn all_of(&self, target: &Manifest, commons: &Commons) -> (Parts, bool) {
+        let Some(at_once) = target.at_once().filter(|_| self.wildcard) else {
+            return self.wanted_of(target, commons);
+        };
+        let (mut parts, _) = self.wanted_of(at_once, commons);
+        let by_name = self.names.iter().filter(|name| !at_once.contains(name));
+        by_name.filter_map(|name| target.get(name)).for_each(|resource| parts.push(Arc::clone(resource)));
+        (parts, false)
+    }
+
+    fn wanted_of(&self, target: &Manifest, commons: &Commons) -> (Parts, bool) {
         let (mut parts, mut is_all) = (Parts::default(), true);
         let is_covered = |run: &Run| {
             self.wildcard || self.names.cover(run.entries().iter().map(|resource| resource.name()))
@@ -429,6 +484,11 @@ impl Watch {
         plan: &mut Plan,
     ) {
         let since = self.overstaying.get(&name).copied().unwrap_or(now);
+        // It asks for it when it needs it; what it has it keeps.
+        let is_extra = wanted.is_some() && !self.is_sent(&plan.target, &name);
+        if is_extra && !self.is_unsure(&name) && matches!(self.holding(&name), Holding::Nothing) {
+            return;
+        }
         let what = match self.what_to_do(&name, wanted) {
             Todo::Remove { held } if !gone.may_go(&name, since) => {
                 let stand_in = gone.stand_in(&name).filter(|_| self.is_unsure(&name));
@@ -454,9 +514,14 @@ impl Watch {
             what => what,
         };
         match what {
-            Todo::Nothing => (),
-            Todo::Keep => drop(plan.except_after.insert(name.clone(), self.holding(&name))),
-            Todo::Send(resource) => plan.changed.push(resource),
+            Todo::Nothing if !is_extra => (),
+            Todo::Nothing | Todo::Keep => drop(plan.except_after.insert(name.clone(), self.holding(&name))),
+            Todo::Send(resource) => {
+                if is_extra {
+                    plan.except_after.insert(name, Holding::Resource(Arc::clone(&resource)));
+                }
+                plan.changed.push(resource);
+            }
             Todo::Remove { .. } => self.part_with(name, plan),
         }
     }
@@ -474,7 +539,8 @@ impl Watch {
             Holding::Resource(_) => Why::Gone,
             Holding::Unknown | Holding::Nothing => Why::InVain,
         };
-        let Some(word) = plan.target.unserved(&name, why) else {
+        let by_name = self.names.contains(&name);
+        let Some(word) = by_name.then(|| plan.target.unserved(&name, why)).flatten() else {
             plan.removed.push(name);
             return;
         };
@@ -566,9 +632,23 @@ impl Watch {
                 self.base = flight.target;
                 self.except = flight.except_after;
                 self.except.retain(|name, _| self.wildcard || self.names.contains(name));
+                self.keep_extras(&flight.changed);
                 Verdict::Accepted
             }
             Some(error) => self.refuse(flight, error),
+        }
+    }
+
+    /// What was sent by name and is no longer asked for is held all the same.
+    fn keep_extras(&mut self, sent: &Parts) {
+        if !self.wildcard || self.base.at_once().is_none() {
+            return;
+        }
+        for resource in sent.iter() {
+            if !self.is_sent(&self.base, resource.name()) {
+                let holding = Holding::Resource(Arc::clone(resource));
+                self.except.entry(resource.name().clone()).or_insert(holding);
+            }
         }
     }
 

@@ -23,6 +23,7 @@ use pilot_model::{
 use super::envoy_filters::EnvoyFilters;
 use super::gateways::{GatewayIndex, ListenerAsker, RouteAsker};
 use super::inputs::Inputs;
+use super::on_demand;
 use super::registry::{Registry, Served};
 use super::rules::Rules;
 use super::security::Policies;
@@ -59,6 +60,8 @@ pub struct Audience {
     pub(super) grpc_is_mutual: bool,
     /// What EnvoyFilters change for them.
     pub patches: Option<Arc<ProxyPatches>>,
+    /// Do they ask for clusters when a request needs them?
+    pub on_demand: bool,
     /// The namespaces whose extensions they may run.
     pub(super) extension_namespaces: Vec<Name>,
     /// Where they listen as a forward proxy; zero if they do not.
@@ -109,6 +112,7 @@ pub(super) struct Audiences {
     pub(super) all: Table<Arc<Audience>, Askers>,
     pub(super) layers: Table<Layer, Askers>,
     pub(super) cluster: Table<(Layer, ClusterTraits), Askers>,
+    pub(super) on_demand: Table<(Layer, ClusterTraits), Askers>,
     pub(super) endpoint: Table<(Layer, EndpointTraits), Askers>,
     pub(super) cluster_place: Table<(Layer, (ClusterTraits, Place)), Askers>,
     pub(super) place: Table<(Layer, (EndpointTraits, Place)), Askers>,
@@ -153,6 +157,9 @@ impl Audiences {
                 sides: telemetries.sides(proxy, settings, reader),
             };
             let mut audience = audience(proxy, around, settings).at_edge(gateways);
+            if on_demand::is_wanted(inputs, &proxy.namespace, reader) && proxy.takes_changes {
+                audience = audience.on_demand();
+            }
             // Where it is counts for endpoints only: clusters whose names are looked up know no networks.
             audience.endpoint.network =
                 registry.has_network_gateways(reader).then(|| (proxy.network.clone(), proxy.ip_mode()));
@@ -173,6 +180,9 @@ impl Audiences {
             all: askers!("audience members", |a| [Arc::clone(a)]),
             layers: askers!("layers", |a| a.scope.stack()),
             cluster: askers!("cluster askers", |a| a.of_envoy(&a.cluster)),
+            on_demand: askers!("on-demand askers", |a| {
+                if a.on_demand { a.of_sidecar(&a.cluster) } else { Vec::new() }
+            }),
             endpoint: askers!("endpoint askers", |a| a.in_each_layer(&a.endpoint)),
             place: askers!("endpoint askers by locality", |a| {
                 a.in_each_layer(&(a.endpoint.clone(), a.place.clone()))
@@ -344,6 +354,7 @@ fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audien
         grpc: proxy.proxyless.then(|| Arc::new(grpc_traits(proxy, settings))),
         grpc_is_mutual: proxy.proxyless && super::grpc::is_mutual(&proxy.labels),
         patches: patches.filter(|_| !proxy.proxyless),
+        on_demand: false,
         names: proxy.dns_capture.then(|| name_traits(proxy, settings)),
         extension_namespaces: extension_namespaces(proxy, settings),
         http_proxy_port,
@@ -423,6 +434,7 @@ fn http_traits(
         },
         tracing: tracing(proxy, config, plan),
         extensions,
+        on_demand: false,
         connections: match proxy.kind {
             ProxyType::Router => connections.map(ConnectionSettings::at_the_edge),
             ProxyType::Sidecar => connections,
@@ -514,6 +526,20 @@ impl Audience {
         self.endpoint.passes_tls = gateways.as_ref().is_some_and(|set| !set.auto_hosts.is_empty());
         self.cluster.endpoint = self.endpoint.clone();
         self.gateways = gateways;
+        self
+    }
+
+    /// Asks for clusters when a request needs them, if it is known who names any: not where users' own code runs, or
+    /// where they changed what is sent, either of which may call a cluster by its name.
+    fn on_demand(mut self) -> Self {
+        let chains = [&self.listener.chain, &self.inbound_chain];
+        let http = [&self.http, &self.inbound_http];
+        let runs_code = chains.iter().any(|chain| !chain.extensions.is_empty())
+            || http.iter().any(|http| !http.extensions.is_empty());
+        if self.is_sidecar() && self.patches.is_none() && !runs_code {
+            self.on_demand = true;
+            Arc::make_mut(&mut self.http).on_demand = true;
+        }
         self
     }
 

@@ -59,6 +59,21 @@ impl<T, I: Item> Clone for Layered<T, I> {
 
 impl<T, I: Item> Copy for Layered<T, I> {}
 
+impl<T: Key, I: Item> Layered<T, I> {
+    /// The items of a host as a layer sees it, what it has of its own over what everyone has.
+    pub(super) fn all(&self, layer: &Layer, host: &Host, asker: &T, reader: &Reader<'_>) -> Vec<I> {
+        let key = |layer: &Layer| (layer.clone(), host.clone(), asker.clone());
+        let Layer::Namespace(_) = layer else {
+            return reader.get(&self.shared, &key(layer)).cloned().unwrap_or_default();
+        };
+        let base = reader.get(&self.shared, &key(&Layer::Base)).map(Vec::as_slice).unwrap_or_default();
+        let own = reader.get(&self.own, &key(layer)).map(Vec::as_slice).unwrap_or_default();
+        let is_below = |item: &&I| own.iter().all(|(key, _)| *key != item.key());
+        let over = own.iter().filter_map(|(_, item)| item.clone());
+        base.iter().filter(is_below).cloned().chain(over).collect()
+    }
+}
+
 /// How the tables of a family are called, and which hosts they are made of.
 pub(super) struct Family<'a, X, Y> {
     /// Hosts with something for everyone; with something of a namespace's own.

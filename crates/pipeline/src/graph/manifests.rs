@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use pilot_base::Name;
 use pilot_envoy::{
-    GrpcTraits, NameTraits, ProxyPatches, unserved_endpoints, unserved_gateway_routes, unserved_routes,
+    ClusterTraits, GrpcTraits, NameTraits, ProxyPatches, unserved_clusters, unserved_endpoints,
+    unserved_gateway_routes, unserved_routes,
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::Layer;
@@ -27,6 +28,8 @@ pub struct Sent {
 #[derive(Clone, Copy)]
 pub(super) struct Parts {
     pub(super) clusters: Clusters,
+    /// Clusters that are sent at once to those who ask for the others.
+    pub(super) early: Table<(Layer, ClusterTraits), Resources>,
     pub(super) endpoints: Endpoints,
     pub(super) listeners: Listeners,
     pub(super) routes: Routes,
@@ -122,8 +125,27 @@ pub(super) fn declare(
         }
         answer_unserved(&mut by_type, TypeUrl::Route, routes_for_others(audience));
         answer_unserved(&mut by_type, TypeUrl::Endpoint, unserved_endpoints());
+        if audience.on_demand {
+            let all = &mut by_type[TypeUrl::Cluster.index()];
+            *all = std::mem::take(all).with_at_once(at_once(audience, own.clusters, parts, reader));
+            answer_unserved(&mut by_type, TypeUrl::Cluster, unserved_clusters());
+        }
         Some(Sent { by_type })
     })
+}
+
+/// The clusters that a proxy is sent before it asks for any.
+fn at_once(audience: &Audience, own: Resources, parts: Parts, reader: &Reader<'_>) -> Vec<Resources> {
+    let mut out = Vec::new();
+    let mut push = |layer: Option<&Resources>| out.push(layer.cloned().unwrap_or_default());
+    for layer in audience.scope.stack() {
+        push(reader.get(&parts.early, &(layer.clone(), audience.cluster.clone())));
+        let place = (audience.cluster.clone(), audience.place.clone());
+        push(reader.get(&parts.clusters.local, &(layer, place)));
+    }
+    push(reader.get(&parts.clusters.fixed, &audience.fixed));
+    push(Some(&own));
+    out
 }
 
 fn routes_for_others(audience: &Audience) -> Unserved {

@@ -18,6 +18,11 @@ pub(super) fn annotations<'a>(reader: &Reader<'a>, inputs: Inputs, namespace: &N
     get(reader, inputs, namespace).map(|found| &found.annotations)
 }
 
+/// Do its proxies ask for clusters when they need them, if it says so?
+pub(super) fn on_demand(reader: &Reader<'_>, inputs: Inputs, namespace: &Name) -> Option<bool> {
+    get(reader, inputs, namespace)?.on_demand
+}
+
 /// Also of a namespace that nobody declared.
 pub(super) fn labels(reader: &Reader<'_>, inputs: Inputs, namespace: &Name) -> Labels {
     let declared = get(reader, inputs, namespace).map(|found| found.labels.clone()).unwrap_or_default();

@@ -27,7 +27,7 @@ use pilot_envoy_api::envoy::r#type::v3::fractional_percent::DenominatorType;
 use pilot_envoy_api::from_any;
 use regex::Regex;
 
-use super::upstream::{Retry, Upstream, ejects_after, endpoints};
+use super::upstream::{Retry, Upstream, ejects_after, endpoints, endpoints_at_once};
 use super::{Answer, Branch, HeaderOps, HttpCall, Snapshot, matching, route, tls};
 
 pub(super) fn http(
@@ -249,7 +249,7 @@ fn mirrors(snapshot: &Snapshot, action: &RouteAction, to: SocketAddr) -> Vec<(So
     let mut all = Vec::new();
     for policy in &action.request_mirror_policies {
         let chance = runtime_fraction(policy.runtime_fraction.as_ref());
-        let endpoints = endpoints(snapshot, &policy.cluster, to, None).unwrap_or_default();
+        let endpoints = endpoints_at_once(snapshot, &policy.cluster, to, None).unwrap_or_default();
         all.extend(endpoints.into_iter().map(|(address, share)| (address, share * chance)));
     }
     all

@@ -15,13 +15,19 @@ pub struct Snapshot {
     pub endpoints: BTreeMap<String, ClusterLoadAssignment>,
     pub listeners: BTreeMap<String, Listener>,
     pub routes: BTreeMap<String, RouteConfiguration>,
+    /// Clusters that the proxy does not have until a request needs them.
+    pub on_demand: BTreeSet<String>,
     /// Endpoints that the proxy leaves out for a while, by cluster.
     pub ejected: BTreeSet<(String, SocketAddr)>,
 }
 
 impl Snapshot {
     pub fn of(manifests: &Manifests) -> Result<Self, String> {
+        let clusters = manifests.of(TypeUrl::Cluster);
+        let names = clusters.iter().map(|resource| resource.name());
+        let on_demand = names.filter(|name| !clusters.is_at_once(name)).map(ToString::to_string).collect();
         Ok(Self {
+            on_demand,
             clusters: read(manifests, TypeUrl::Cluster)?,
             endpoints: read(manifests, TypeUrl::Endpoint)?,
             listeners: read(manifests, TypeUrl::Listener)?,

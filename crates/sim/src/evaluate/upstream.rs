@@ -75,7 +75,7 @@ pub(super) fn ejects_after(snapshot: &Snapshot, cluster: &str) -> Option<u32> {
 
 pub(super) fn tcp(snapshot: &Snapshot, cluster: &str, call: &Call, key: Option<u64>) -> Answer {
     let inner = call.tls.as_ref().map(|tls| tls.server_name.clone());
-    match endpoints(snapshot, cluster, call.to, key) {
+    match endpoints_at_once(snapshot, cluster, call.to, key) {
         Some(endpoints) if !endpoints.is_empty() => Answer::Forward(Box::new(Upstream {
             cluster: cluster.to_owned(),
             endpoints,
@@ -90,6 +90,16 @@ pub(super) fn tcp(snapshot: &Snapshot, cluster: &str, call: &Call, key: Option<u
         })),
         _ => Answer::Refused,
     }
+}
+
+/// Who may serve what cannot wait for a cluster.
+pub(super) fn endpoints_at_once(
+    snapshot: &Snapshot,
+    cluster: &str,
+    to: SocketAddr,
+    key: Option<u64>,
+) -> Option<Vec<(SocketAddr, f64)>> {
+    if snapshot.on_demand.contains(cluster) { None } else { endpoints(snapshot, cluster, to, key) }
 }
 
 /// Who may serve, with chances. Nothing if there is no such cluster. A key pins the choice where the cluster balances by

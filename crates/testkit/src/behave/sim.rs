@@ -180,6 +180,7 @@ fn features(env: &BTreeMap<String, String>) -> anyhow::Result<Features> {
         match name.as_str() {
             "ENABLE_TLS_ON_SIDECAR_INGRESS" => features.ingress_tls = is_on,
             "PILOT_ENABLE_PERSISTENT_SESSION_FILTER" => features.persistent_sessions = is_on,
+            "PILOT_ENABLE_ON_DEMAND_CLUSTERS" => features.on_demand_clusters = is_on,
             other => bail!("env: {other} is not known to the simulator: say `real: true`"),
         }
     }
@@ -209,6 +210,7 @@ fn proxy(scenario: &Scenario) -> Proxy {
         locality: Locality::parse(&client.locality),
         cluster: Name::new("Kubernetes"),
         interception: Interception::None,
+        takes_changes: true,
         ..Proxy::new(kind, &name, &client.namespace, vec![[127, 0, 0, 1].into()])
     }
 }
