@@ -13,6 +13,7 @@ const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
 pub(crate) fn features(env: &Env) -> Features {
     let default = Features::default();
     let flag = |name: &str, default: bool| env.flag(name).unwrap_or(default);
+    let number = |name: &str, default: u32| env.number(name).unwrap_or(default);
     let text = |name: &str, default: Name| env.get(name).map_or(default, Name::new);
     Features {
         alpn_filter: flag("PILOT_ENABLE_ALPN_FILTER", default.alpn_filter),
@@ -84,9 +85,7 @@ pub(crate) fn features(env: &Env) -> Features {
         quic_listeners: flag("PILOT_ENABLE_QUIC_LISTENERS", default.quic_listeners),
         ingress_tls: flag("ENABLE_TLS_ON_SIDECAR_INGRESS", default.ingress_tls),
         compliance: compliance(env),
-        dynamic_dns_max_hosts: env
-            .number("PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS")
-            .unwrap_or(default.dynamic_dns_max_hosts),
+        dynamic_dns_max_hosts: number("PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS", default.dynamic_dns_max_hosts),
         transport_connect_timeout: env
             .span("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT")
             .unwrap_or(default.transport_connect_timeout),

@@ -156,14 +156,8 @@ impl Audiences {
                 patches: envoy_filters.of(proxy, settings, reader),
                 sides: telemetries.sides(proxy, settings, reader),
             };
-            let mut audience = audience(proxy, around, settings).at_edge(gateways);
-            if on_demand::is_wanted(inputs, &proxy.namespace, reader) && proxy.takes_changes {
-                audience = audience.on_demand();
-            }
-            // Where it is counts for endpoints only: clusters whose names are looked up know no networks.
-            audience.endpoint.network =
-                registry.has_network_gateways(reader).then(|| (proxy.network.clone(), proxy.ip_mode()));
-            Some(Arc::new(audience))
+            let audience = audience(proxy, around, settings).at_edge(gateways);
+            Some(Arc::new(settled(audience, proxy, (inputs, registry), reader)))
         });
         // A table of the proxies that ask for something, for each thing that can be asked for.
         macro_rules! askers {
@@ -180,9 +174,7 @@ impl Audiences {
             all: askers!("audience members", |a| [Arc::clone(a)]),
             layers: askers!("layers", |a| a.scope.stack()),
             cluster: askers!("cluster askers", |a| a.of_envoy(&a.cluster)),
-            on_demand: askers!("on-demand askers", |a| {
-                if a.on_demand { a.of_sidecar(&a.cluster) } else { Vec::new() }
-            }),
+            on_demand: askers!("on-demand askers", |a| a.clusters_on_demand()),
             endpoint: askers!("endpoint askers", |a| a.in_each_layer(&a.endpoint)),
             place: askers!("endpoint askers by locality", |a| {
                 a.in_each_layer(&(a.endpoint.clone(), a.place.clone()))
@@ -226,6 +218,22 @@ impl Audiences {
             gateway_route: askers!("gateway route askers", |a| a.gateway_route()),
         }
     }
+}
+
+/// An audience with what depends on more than the proxy and the rules for it.
+fn settled(
+    mut audience: Audience,
+    proxy: &Proxy,
+    (inputs, registry): (Inputs, Registry),
+    reader: &Reader<'_>,
+) -> Audience {
+    if on_demand::is_wanted(inputs, &proxy.namespace, reader) && proxy.takes_changes {
+        audience = audience.on_demand();
+    }
+    // Where it is counts for endpoints only: clusters whose names are looked up know no networks.
+    audience.endpoint.network =
+        registry.has_network_gateways(reader).then(|| (proxy.network.clone(), proxy.ip_mode()));
+    audience
 }
 
 /// The Sidecar for a proxy: one of its namespace that selects it, else one of its namespace for all, else the root
@@ -545,6 +553,10 @@ impl Audience {
 
     fn in_each_layer<T: Clone>(&self, traits: &T) -> Vec<(Layer, T)> {
         self.scope.stack().into_iter().map(|layer| (layer, traits.clone())).collect()
+    }
+
+    fn clusters_on_demand(&self) -> Vec<(Layer, ClusterTraits)> {
+        if self.on_demand { self.of_sidecar(&self.cluster) } else { Vec::new() }
     }
 
     /// Only sidecars are called by applications for everything that there is.

@@ -125,17 +125,21 @@ pub(super) fn declare(
         }
         answer_unserved(&mut by_type, TypeUrl::Route, routes_for_others(audience));
         answer_unserved(&mut by_type, TypeUrl::Endpoint, unserved_endpoints());
-        if audience.on_demand {
-            let all = &mut by_type[TypeUrl::Cluster.index()];
-            *all = std::mem::take(all).with_at_once(at_once(audience, own.clusters, parts, reader));
-            answer_unserved(&mut by_type, TypeUrl::Cluster, unserved_clusters());
-        }
+        keep_back(&mut by_type, audience, &own.clusters, (parts, reader));
         Some(Sent { by_type })
     })
 }
 
-/// The clusters that a proxy is sent before it asks for any.
-fn at_once(audience: &Audience, own: Resources, parts: Parts, reader: &Reader<'_>) -> Vec<Resources> {
+/// Clusters are there by name, but for those that a proxy is sent before it asks for any.
+fn keep_back(
+    by_type: &mut [Manifest],
+    audience: &Audience,
+    own: &Resources,
+    (parts, reader): (Parts, &Reader<'_>),
+) {
+    if !audience.on_demand {
+        return;
+    }
     let mut out = Vec::new();
     let mut push = |layer: Option<&Resources>| out.push(layer.cloned().unwrap_or_default());
     for layer in audience.scope.stack() {
@@ -144,8 +148,10 @@ fn at_once(audience: &Audience, own: Resources, parts: Parts, reader: &Reader<'_
         push(reader.get(&parts.clusters.local, &(layer, place)));
     }
     push(reader.get(&parts.clusters.fixed, &audience.fixed));
-    push(Some(&own));
-    out
+    push(Some(own));
+    let all = &mut by_type[TypeUrl::Cluster.index()];
+    *all = std::mem::take(all).with_at_once(out);
+    answer_unserved(by_type, TypeUrl::Cluster, unserved_clusters());
 }
 
 fn routes_for_others(audience: &Audience) -> Unserved {
