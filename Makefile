@@ -115,7 +115,8 @@ corpora:
 .PHONY: packages
 packages:
 	@{ command -v ip && command -v iptables-legacy && command -v nft; } >/dev/null \
-	  || apt-get install --quiet=2 --no-install-recommends iproute2 iptables nftables >/dev/null \
+	  || { apt-get update --quiet=2 && \
+	       apt-get install --quiet=2 --no-install-recommends iproute2 iptables nftables; } >/dev/null \
 	  || echo "iproute2, iptables and nftables are not to be had here: the suite of redirection is skipped"
 
 $(NEXTEST):
