@@ -18,6 +18,6 @@ pub(super) fn filter() -> HttpFilter {
     };
     http_filter(
         "envoy.filters.http.on_demand",
-        to_any(&OnDemand { odcds: Some(odcds), ..OnDemand::default() }),
+        to_any(&OnDemand { odcds: Some(odcds) }),
     )
 }
