@@ -16,8 +16,5 @@ pub(super) fn filter() -> HttpFilter {
         timeout: Some(seconds(PATIENCE)),
         ..OnDemandCds::default()
     };
-    http_filter(
-        "envoy.filters.http.on_demand",
-        to_any(&OnDemand { odcds: Some(odcds) }),
-    )
+    http_filter("envoy.filters.http.on_demand", to_any(&OnDemand { odcds: Some(odcds) }))
 }
