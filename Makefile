@@ -111,13 +111,15 @@ tools: $(NEXTEST) $(DENY) $(ENVOY) corpora packages $(GRPC) ## get the test runn
 corpora:
 	@cd tests/conformance && go mod download istio.io/istio || echo "Istio's test data is not to be had here: its suites are skipped"
 
-# Into the system, since iptables finds its modules nowhere else.
+# Into the system, since iptables finds its modules nowhere else; Debian's etcd comes along.
 .PHONY: packages
 packages:
-	@{ command -v ip && command -v iptables-legacy && command -v nft; } >/dev/null \
+	@{ command -v ip && command -v iptables-legacy && command -v nft && command -v etcd; } >/dev/null \
 	  || { apt-get update --quiet=2 && \
-	       apt-get install --quiet=2 --no-install-recommends iproute2 iptables nftables; } >/dev/null \
-	  || echo "iproute2, iptables and nftables are not to be had here: the suite of redirection is skipped"
+	       apt-get install --quiet=2 --no-install-recommends iproute2 iptables nftables etcd-server; } >/dev/null \
+	  || echo "iproute2, iptables, nftables and etcd are not to be had here: their suites are skipped"
+
+include tests/components/components.mk
 
 $(NEXTEST):
 	@echo "== getting cargo-nextest $(NEXTEST_VERSION): built from source, about 5 minutes, once"
