@@ -73,6 +73,8 @@ impl State {
     /// The first requests of a stream: of a new proxy, or of one that comes back with what it has.
     pub(crate) fn open(&mut self, node: &[u8]) -> Vec<Bytes> {
         self.message = Message::default();
+        // Of a message that broke off with its stream some of it may have been told.
+        self.messages += 1;
         self.outgoing.clear();
         let mut node = Some(node);
         for kind in Kind::ALL {

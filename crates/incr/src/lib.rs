@@ -23,6 +23,7 @@ mod group;
 mod input;
 mod map;
 mod node;
+mod parallel;
 mod product;
 mod provenance;
 mod reader;

@@ -2,9 +2,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::node::{Cell, Lookback, Node, Reads, RowTable, Step, Stopwatch};
+use crate::parallel::{Run, on_all_cores};
 use crate::reader::Reader;
 use crate::rows::Rows;
 use crate::table::{Key, Value};
@@ -34,6 +33,9 @@ pub(crate) struct MapNode<K, V> {
     compute: Compute<K, V>,
     faulty: pilot_base::FastSet<u32>,
 }
+
+/// Rows of one run, with what they read.
+type Computed<V> = Vec<(u32, Outcome<V>, Reads)>;
 
 enum Outcome<V> {
     Same,
@@ -115,14 +117,16 @@ impl<K: Key, V: Value> Node for MapNode<K, V> {
         let computed: Vec<_> = if wanted.len() < PARALLEL {
             wanted.iter().map(|&slot| self.compute(slot, before)).collect()
         } else {
-            let timed = |slots: &[u32]| {
+            let chunks: Vec<&[u32]> = wanted.chunks(TIMED_TOGETHER).collect();
+            let timed = |at: usize| {
                 let began = stopwatch();
-                let rows: Vec<_> = slots.iter().map(|&slot| self.compute(slot, before)).collect();
-                (rows, stopwatch().saturating_sub(began))
+                let rows: Computed<V> = chunks[at].iter().map(|&slot| self.compute(slot, before)).collect();
+                Run { rows: Box::new(rows), spent: stopwatch().saturating_sub(began) }
             };
-            let runs: Vec<_> = wanted.par_chunks(TIMED_TOGETHER).map(timed).collect();
-            step.elsewhere = runs.iter().map(|(_, spent)| spent).sum();
-            runs.into_iter().flat_map(|(rows, _)| rows).collect()
+            let runs = on_all_cores(chunks.len(), &timed);
+            step.elsewhere = runs.iter().map(|run| run.spent).sum();
+            let rows = |run: Run| *run.rows.downcast::<Computed<V>>().expect("a run has rows of its table");
+            runs.into_iter().flat_map(rows).collect()
         };
         for (slot, outcome, reads) in computed {
             step.most_reads = step.most_reads.max(reads.cells.len());

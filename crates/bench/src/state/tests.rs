@@ -117,3 +117,15 @@ fn who_comes_back_says_what_it_has() {
     assert_eq!(first(&requests[0][5..], 1), Some(b"node".as_slice()));
     assert_eq!(first(&requests[1][5..], 1), None);
 }
+
+#[test]
+fn a_message_that_broke_off_says_nothing_about_the_next() {
+    let mut state = synced(Protocol::Sotw);
+    let three = [("a", cluster("a")), ("b", cluster("b")), ("c", cluster("c"))];
+    let whole = answer(Kind::Cluster, Protocol::Sotw, &three, &[]);
+    // All three clusters are there, but not the end of the message.
+    Arriving::default().feed(&whole[..whole.len() - 3], &mut state).unwrap();
+    state.open(b"node");
+    told(&mut state, &answer(Kind::Cluster, Protocol::Sotw, &three[..2], &[]));
+    assert_eq!(state.contents()[0].len(), 2, "the third one was told on a stream that is gone");
+}
