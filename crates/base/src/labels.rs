@@ -26,6 +26,11 @@ impl Labels {
         self.0.is_none()
     }
 
+    /// Does anybody else hold this very copy?
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.as_ref().is_none_or(|pairs| Arc::strong_count(pairs) > 1)
+    }
+
     /// Read as a selector: does every label here stand in `other` too? The empty selector selects everything.
     pub fn subset_of(&self, other: &Self) -> bool {
         self.iter().all(|(k, v)| other.get(k) == Some(v))

@@ -20,9 +20,28 @@ impl Name {
         Self(arcstr::literal!(""))
     }
 
+    /// What [`name!`](crate::name) makes a name of.
+    #[doc(hidden)]
+    pub const fn from_literal(text: ArcStr) -> Self {
+        Self(text)
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Does anybody else hold this very copy?
+    pub(crate) fn is_shared(&self) -> bool {
+        ArcStr::strong_count(&self.0) != Some(1)
+    }
+}
+
+/// A name that is written in the code: it lives in the binary and is never counted, however often it is used.
+#[macro_export]
+macro_rules! name {
+    ($text:expr) => {
+        $crate::Name::from_literal($crate::literal!($text))
+    };
 }
 
 impl Default for Name {

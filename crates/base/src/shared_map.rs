@@ -17,7 +17,8 @@ const SMALL: usize = 8;
 pub struct SharedMap<K, V>(Repr<K, V>);
 
 enum Repr<K, V> {
-    Small(Arc<Vec<(K, V)>>),
+    /// As long as it needs to be, and nothing if there is nothing: there are hundreds of thousands of these.
+    Small(Option<Arc<[(K, V)]>>),
     Large(OrdMap<K, V>),
 }
 
@@ -30,13 +31,13 @@ pub enum MapChange<'a, K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
-    pub fn new() -> Self {
-        Self(Repr::Small(Arc::new(Vec::new())))
+    pub const fn new() -> Self {
+        Self(Repr::Small(None))
     }
 
     pub fn len(&self) -> usize {
         match &self.0 {
-            Repr::Small(entries) => entries.len(),
+            Repr::Small(entries) => slice(entries).len(),
             Repr::Large(map) => map.len(),
         }
     }
@@ -51,6 +52,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     {
         match &self.0 {
             Repr::Small(entries) => {
+                let entries = slice(entries);
                 entries.binary_search_by(|(k, _)| k.borrow().cmp(key)).ok().map(|at| &entries[at].1)
             }
             Repr::Large(map) => map.get(key),
@@ -59,19 +61,26 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match &mut self.0 {
-            Repr::Small(entries) => match entries.binary_search_by(|(k, _)| k.cmp(&key)) {
-                Ok(at) => Some(std::mem::replace(&mut Arc::make_mut(entries)[at].1, value)),
-                Err(_) if entries.len() == SMALL => {
-                    let mut map: OrdMap<K, V> = entries.iter().cloned().collect();
-                    map.insert(key, value);
-                    self.0 = Repr::Large(map);
-                    None
+            Repr::Small(shared) => {
+                let entries = slice(shared);
+                match entries.binary_search_by(|(k, _)| k.cmp(&key)) {
+                    Ok(at) => {
+                        let entries = shared.as_mut().map(Arc::make_mut).unwrap_or_default();
+                        return entries.get_mut(at).map(|entry| std::mem::replace(&mut entry.1, value));
+                    }
+                    Err(_) if entries.len() == SMALL => {
+                        let mut map: OrdMap<K, V> = entries.iter().cloned().collect();
+                        map.insert(key, value);
+                        self.0 = Repr::Large(map);
+                    }
+                    Err(at) => {
+                        let (before, behind) = entries.split_at(at);
+                        let all = before.iter().cloned().chain([(key, value)]).chain(behind.iter().cloned());
+                        *shared = Some(all.collect());
+                    }
                 }
-                Err(at) => {
-                    Arc::make_mut(entries).insert(at, (key, value));
-                    None
-                }
-            },
+                None
+            }
             Repr::Large(map) => map.insert(key, value),
         }
     }
@@ -81,16 +90,19 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         K: Borrow<Q>,
     {
         match &mut self.0 {
-            Repr::Small(entries) => {
+            Repr::Small(shared) => {
+                let entries = slice(shared);
                 let at = entries.binary_search_by(|(k, _)| k.borrow().cmp(key)).ok()?;
-                Some(Arc::make_mut(entries).remove(at).1)
+                let old = entries[at].1.clone();
+                let rest = entries[..at].iter().chain(&entries[at + 1..]).cloned();
+                *shared = (entries.len() > 1).then(|| rest.collect());
+                Some(old)
             }
             Repr::Large(map) => {
                 let old = map.remove(key);
                 // Half the limit, so that a map at the limit does not change its form with every change.
                 if map.len() <= SMALL / 2 {
-                    let entries = map.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-                    self.0 = Repr::Small(Arc::new(entries));
+                    self.0 = Repr::Small(Some(map.iter().map(|(k, v)| (k.clone(), v.clone())).collect()));
                 }
                 old
             }
@@ -99,7 +111,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     pub fn iter(&self) -> Iter<'_, K, V> {
         match &self.0 {
-            Repr::Small(entries) => Iter::Small(entries.iter()),
+            Repr::Small(entries) => Iter::Small(slice(entries).iter()),
             Repr::Large(map) => Iter::Large(map.iter()),
         }
     }
@@ -111,7 +123,8 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// Are both the very same map, without a look at any entry?
     pub fn ptr_eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Repr::Small(a), Repr::Small(b)) => Arc::ptr_eq(a, b),
+            (Repr::Small(Some(a)), Repr::Small(Some(b))) => Arc::ptr_eq(a, b),
+            (Repr::Small(None), Repr::Small(None)) => true,
             (Repr::Large(a), Repr::Large(b)) => a.ptr_eq(b),
             _ => false,
         }
@@ -139,6 +152,10 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         diff_by_walking(self.iter(), newer.iter(), each);
     }
+}
+
+fn slice<K, V>(entries: &Option<Arc<[(K, V)]>>) -> &[(K, V)] {
+    entries.as_deref().unwrap_or_default()
 }
 
 fn diff_by_walking<'a, K: Ord, V: PartialEq>(
@@ -185,7 +202,7 @@ impl<'a, K: Ord, V> Iterator for Iter<'a, K, V> {
 impl<K, V> Clone for SharedMap<K, V> {
     fn clone(&self) -> Self {
         Self(match &self.0 {
-            Repr::Small(entries) => Repr::Small(Arc::clone(entries)),
+            Repr::Small(entries) => Repr::Small(entries.clone()),
             Repr::Large(map) => Repr::Large(map.clone()),
         })
     }

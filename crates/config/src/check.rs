@@ -140,6 +140,14 @@ fn closest<'a>(node: &'a Node<'a>, path: &str) -> (&'a Node<'a>, bool) {
     (at, true)
 }
 
+/// A list with no more room than it needs. One that is made of a list of messages would keep the room of those, which is
+/// several times as much, for as long as the object lives.
+pub(crate) fn fitted<T>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all: Vec<T> = items.collect();
+    all.shrink_to_fit();
+    all
+}
+
 pub(crate) fn names(texts: Vec<String>) -> Vec<Name> {
     texts.into_iter().map(Name::from).collect()
 }

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::ObjectRef;
+use thin_vec::ThinVec;
 
 use crate::node::{Cell, Dep, Lookback, MISS, Node, NodeId, Origin, ReadBy, Reads, Stopwatch};
 use crate::provenance::{Fault, inputs_of, origins_of_member};
@@ -63,9 +64,7 @@ impl Engine {
     pub fn commit(&mut self, txn: Txn) -> Commit {
         let began = (self.stopwatch)();
         self.epoch += 1;
-        for node in &mut self.nodes {
-            node.table_mut().end_epoch();
-        }
+        self.settle();
         for (id, ops) in txn.ops {
             self.nodes[usize::from(id)].write(ops, self.epoch);
         }
@@ -94,6 +93,12 @@ impl Engine {
         }
         let spent = (self.stopwatch)().saturating_sub(began) + elsewhere;
         Commit { epoch: self.epoch, computed, faults_changed, panicked, spent }
+    }
+
+    /// Forgets what the last commit changed, and with it the values from before. The next commit would do the same, but
+    /// that may be hours away, and the first one changes everything.
+    pub fn settle(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.table_mut().end_epoch());
     }
 
     /// The objects that the last commit changed.
@@ -197,9 +202,9 @@ impl Engine {
         if old.iter().map(|dep| dep.cell).eq(cells.iter().copied()) {
             return;
         }
-        let old = self.nodes[usize::from(reader.node)].table_mut().set_deps(reader.slot, Vec::new());
+        let old = self.nodes[usize::from(reader.node)].table_mut().set_deps(reader.slot, ThinVec::new());
         self.unlink(reader, old);
-        let deps: Vec<Dep> = (0u32..)
+        let deps: ThinVec<Dep> = (0u32..)
             .zip(cells)
             .map(|(dep, cell)| {
                 let by = ReadBy { reader, dep };
@@ -209,7 +214,7 @@ impl Engine {
         self.nodes[usize::from(reader.node)].table_mut().set_deps(reader.slot, deps);
     }
 
-    fn unlink(&mut self, reader: Cell, mut deps: Vec<Dep>) {
+    fn unlink(&mut self, reader: Cell, mut deps: ThinVec<Dep>) {
         while let Some(dep) = deps.pop() {
             let table = self.nodes[usize::from(dep.cell.node)].table_mut();
             let Some(moved) = table.remove_reader(dep.cell.slot, dep.at) else { continue };
@@ -222,7 +227,7 @@ impl Engine {
     /// A row that nobody wants any more lets go of what it read.
     fn release_vacated(&mut self, id: NodeId) {
         for slot in self.nodes[usize::from(id)].table().vacated() {
-            let deps = self.nodes[usize::from(id)].table_mut().set_deps(slot, Vec::new());
+            let deps = self.nodes[usize::from(id)].table_mut().set_deps(slot, ThinVec::new());
             self.unlink(Cell { node: id, slot }, deps);
         }
     }

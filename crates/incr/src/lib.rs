@@ -17,6 +17,7 @@
 //!
 //! A row whose function panics keeps its last good value; the [`Fault`] names the inputs that led there.
 
+mod blocks;
 mod engine;
 mod graph;
 mod group;

@@ -1,6 +1,7 @@
 use std::any::Any;
 
 use pilot_base::ObjectRef;
+use thin_vec::ThinVec;
 
 /// The place of a node in the graph; a node reads only nodes with smaller ids.
 pub(crate) type NodeId = u16;
@@ -110,7 +111,7 @@ pub(crate) trait RowTable {
     /// Takes one reader out; the last one moves into its place and is told where it stands now.
     fn remove_reader(&mut self, slot: u32, at: u32) -> Option<ReadBy>;
     fn deps(&self, slot: u32) -> &[Dep];
-    fn set_deps(&mut self, slot: u32, deps: Vec<Dep>) -> Vec<Dep>;
+    fn set_deps(&mut self, slot: u32, deps: ThinVec<Dep>) -> ThinVec<Dep>;
     fn set_dep_place(&mut self, slot: u32, dep: u32, at: u32);
     fn changed(&self, slot: u32) -> bool;
     /// The readers of every row that changed in this epoch.

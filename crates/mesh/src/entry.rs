@@ -175,12 +175,19 @@ fn host_endpoints(entry: &Config<ServiceEntry>, host: &Host, cluster: &Name) -> 
     entry.spec.ports.iter().map(of_port).collect()
 }
 
+/// So many endpoints are looked at for one in the same place.
+const NEAR: usize = 8;
+
 fn listed_endpoints(entry: &Config<ServiceEntry>, cluster: &Name) -> Vec<Endpoint> {
-    let mut out = Vec::with_capacity(entry.spec.endpoints.len() * entry.spec.ports.len());
+    let mut out: Vec<Endpoint> = Vec::with_capacity(entry.spec.endpoints.len() * entry.spec.ports.len());
     for (i, endpoint) in entry.spec.endpoints.iter().enumerate() {
         let workload = Name::from(format!("{}-{i}", entry.id.name));
         let place = (&workload, &entry.id.namespace);
-        let base = workload_endpoint(endpoint, endpoint.labels.clone(), place, cluster);
+        let mut base = workload_endpoint(endpoint, endpoint.labels.clone(), place, cluster);
+        // Endpoints are in few places, and there are many endpoints.
+        if let Some(near) = out.iter().rev().take(NEAR).find(|other| other.locality == base.locality) {
+            base.locality.clone_from(&near.locality);
+        }
         out.extend(at_ports(&base, &endpoint.ports, &entry.spec.ports));
     }
     out

@@ -29,6 +29,7 @@ mod proxy_tracing;
 mod request_authentication;
 mod service;
 mod service_entry;
+mod share;
 mod sidecar;
 mod telemetry;
 mod traffic_extension;

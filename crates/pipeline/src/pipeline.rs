@@ -92,6 +92,7 @@ impl Pipeline {
             wanted.map(|(source, _, rules)| (source.clone(), rules.and_then(|rules| longest(rules))));
         let (manifests, proxies, wanted_keys) = (manifests.collect(), proxies.collect(), wanted.collect());
         let issues = self.update_issues(&commit);
+        self.engine.settle();
         Changes { commit, objects, manifests, proxies, issues, wanted_keys }
     }
 

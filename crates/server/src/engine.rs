@@ -1,4 +1,5 @@
 mod inbox;
+mod leavers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use self::inbox::{Inbox, Incoming};
+use self::leavers::Leavers;
 use crate::bill::{Bill, Committed};
 use crate::clock::thread_nanos;
 use crate::debounce::{Debounce, Gate, Lane, Told};
@@ -32,7 +34,7 @@ enum Command {
         proxy: Arc<Proxy>,
         seat: oneshot::Sender<Seat>,
     },
-    Disconnect(ProxyId),
+    Disconnect(ProxyId, Name),
     /// All that a proxy refuses now.
     Refusals(ProxyId, Vec<Refusal>),
     /// What came of asking for keys; nothing if nobody wants them any more.
@@ -81,7 +83,7 @@ impl Engine {
     ) -> std::io::Result<Self> {
         let EngineOptions { mesh, sources, debounce } = options;
         let (commands, receiver) = mpsc::unbounded_channel();
-        let mut inbox = Inbox::new(receiver, debounce)?;
+        let mut inbox = Inbox::new(receiver)?;
         let bill = Arc::new(Bill::default());
         let parts = (Arc::clone(&clock), Arc::clone(&bill));
         let (ledger, issues) = Ledger::new();
@@ -101,6 +103,7 @@ impl Engine {
                 clock: parts.0,
                 bill: parts.1,
                 gate: Gate::new(debounce),
+                leavers: Leavers::default(),
             };
             worker.begin(mesh);
             worker.work(&mut inbox);
@@ -191,8 +194,9 @@ impl EngineHandle {
         receiver.await.ok()
     }
 
-    pub(crate) fn disconnect(&self, id: ProxyId) {
-        let _gone = self.commands.send(Command::Disconnect(id));
+    /// `name` is the one that the proxy comes back under, if it does.
+    pub(crate) fn disconnect(&self, id: ProxyId, name: Name) {
+        let _gone = self.commands.send(Command::Disconnect(id, name));
     }
 
     pub(crate) fn refusals(&self, id: ProxyId, refusals: Vec<Refusal>) {
@@ -214,6 +218,7 @@ struct Worker {
     clock: Arc<dyn Clock>,
     bill: Arc<Bill>,
     gate: Gate,
+    leavers: Leavers,
 }
 
 /// A transaction, and who waits for it to be committed.
@@ -252,9 +257,12 @@ impl Worker {
                     None => break,
                 }
             }
-            if round.stop || self.gate.is_due(self.clock.now()) {
+            let now = self.clock.now();
+            if round.stop || self.gate.is_due(now) {
                 self.open_gate(&mut round);
             }
+            let gone = self.leavers.gone(now);
+            self.forget(gone, &mut round.txn);
             let Round { txn, told, seats, sources, stop } = round;
             self.commit(txn, told, seats);
             for done in sources {
@@ -266,9 +274,9 @@ impl Worker {
         }
     }
 
-    /// How long to wait for the next command; without end if nothing waits for silence.
+    /// How long to wait for the next command; without end if nothing is to be done without one.
     fn patience(&self) -> Option<Duration> {
-        let due = self.gate.due_at()?;
+        let due = [self.gate.due_at(), self.leavers.due_at()].into_iter().flatten().min()?;
         Some(Duration::from_millis(due.saturating_sub(self.clock.now())))
     }
 
@@ -284,13 +292,17 @@ impl Worker {
         match command {
             Command::Source(told, done) => self.told(told, done, round),
             Command::Connect { id, proxy, seat } => {
+                // In one step, so that what both are sent is there all the time.
+                let left = self.leavers.come(&proxy.name);
                 txn.upsert(&inputs.proxies, OWN_SHARD, id, proxy);
                 round.seats.push((id, seat));
+                self.forget(left, txn);
             }
-            Command::Disconnect(id) => {
-                txn.remove(&inputs.proxies, OWN_SHARD, id);
+            Command::Disconnect(id, name) => {
                 self.publisher.leave(id);
                 self.ledger.set(&Place::Proxy(id.0), Vec::new());
+                let over = self.leavers.leave(id, name, self.clock.now());
+                self.forget(over, txn);
             }
             Command::Refusals(id, refusals) => {
                 let pipeline = &mut self.pipeline;
@@ -302,6 +314,12 @@ impl Worker {
             Command::KeySet(source, None) => txn.remove(&inputs.key_sets, OWN_SHARD, source),
             Command::Stop => round.stop = true,
         }
+    }
+
+    /// Takes the rows of proxies away that are not waited for.
+    fn forget(&self, proxies: impl IntoIterator<Item = ProxyId>, txn: &mut Txn) {
+        let inputs = self.pipeline.inputs();
+        proxies.into_iter().for_each(|id| txn.remove(&inputs.proxies, OWN_SHARD, id));
     }
 
     /// A source that is to wait for silence may go on talking, or there would be silence at once.

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use pilot_base::Words;
 use pilot_incr::{Shard, Txn};
 use pilot_model::Object;
 use pilot_pipeline::Inputs;
@@ -10,6 +11,8 @@ use pilot_source::Event;
 pub(crate) struct Intake {
     /// Sources that are telling everything they have, and what they told so far.
     beginning: BTreeMap<Shard, Vec<Object>>,
+    /// What the objects of all sources have in common.
+    words: Words,
 }
 
 /// The shard of rows that no source writes.
@@ -24,13 +27,19 @@ impl Intake {
                 Event::Init => {
                     self.beginning.insert(shard, Vec::new());
                 }
-                Event::InitApply(object) => self.beginning.entry(shard).or_default().push(object),
+                Event::InitApply(mut object) => {
+                    object.share(&mut self.words);
+                    self.beginning.entry(shard).or_default().push(object);
+                }
                 Event::InitDone => {
                     let objects = self.beginning.remove(&shard).unwrap_or_default();
                     inputs.replace(txn, shard, objects);
                     is_complete = true;
                 }
-                Event::Apply(object) => inputs.upsert(txn, shard, object),
+                Event::Apply(mut object) => {
+                    object.share(&mut self.words);
+                    inputs.upsert(txn, shard, object);
+                }
                 Event::Delete(key) => inputs.remove(txn, shard, key),
                 Event::Mesh(mesh) => txn.upsert(&inputs.mesh, OWN_SHARD, (), *mesh),
                 Event::Networks(networks) => txn.upsert(&inputs.networks, OWN_SHARD, (), *networks),

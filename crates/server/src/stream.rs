@@ -153,7 +153,7 @@ struct Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.engine.disconnect(self.id);
+        self.engine.disconnect(self.id, self.proxy.name.clone());
         self.metrics.clients.disconnected(&self.proxy);
     }
 }

@@ -11,7 +11,7 @@ use pilot_model::{
     TrafficPolicy, Tunnel, Warmup, ZoneAwareLb,
 };
 
-use crate::check::{Check, names};
+use crate::check::{Check, fitted, names};
 
 pub(crate) fn decode(message: api::DestinationRule, check: &mut Check<'_>) -> DestinationRule {
     rules::check(&message, check);
@@ -20,7 +20,7 @@ pub(crate) fn decode(message: api::DestinationRule, check: &mut Check<'_>) -> De
         labels: Labels::new(subset.labels),
         policy: subset.traffic_policy.map(|p| policy(p, &format!("spec.subsets[{i}].trafficPolicy"), check)),
     });
-    let subsets = subsets.collect();
+    let subsets = fitted(subsets);
     DestinationRule {
         host: Host::new(&message.host),
         policy: message.traffic_policy.map(|p| policy(p, "spec.trafficPolicy", check)),

@@ -27,6 +27,7 @@ pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> Servi
             endpoints.push(endpoint);
         }
     }
+    endpoints.shrink_to_fit();
     let internal = message.location == api::service_entry::Location::MeshInternal as i32;
     ServiceEntry {
         hosts: message.hosts.iter().map(|host| Host::new(host).lowercase()).collect(),

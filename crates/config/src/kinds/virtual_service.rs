@@ -12,7 +12,7 @@ use pilot_model::{
 };
 
 use crate::check::host::{is_label, is_wildcard_host};
-use crate::check::{Check, names};
+use crate::check::{Check, fitted, names};
 
 pub(crate) fn decode(message: api::VirtualService, check: &mut Check<'_>) -> VirtualService {
     rules::validate(&message, check);
@@ -22,7 +22,7 @@ pub(crate) fn decode(message: api::VirtualService, check: &mut Check<'_>) -> Vir
     VirtualService {
         hosts: hosts.iter().map(|host| Host::new(host)).collect(),
         gateways: names(gateways),
-        http: http.into_iter().enumerate().map(|(i, r)| http_route(r, &each("http", i), check)).collect(),
+        http: fitted(http.into_iter().enumerate().map(|(i, r)| http_route(r, &each("http", i), check))),
         tls: tls.into_iter().enumerate().map(|(i, r)| tls_route(r, &each("tls", i), check)).collect(),
         tcp: tcp.into_iter().enumerate().map(|(i, r)| tcp_route(r, &each("tcp", i), check)).collect(),
         export_to: ExportTo::parse(export_to.iter().map(String::as_str)),
@@ -50,7 +50,7 @@ fn http_route(route: api::HttpRoute, path: &str, check: &mut Check<'_>) -> HttpR
     let matches = route.r#match.into_iter().enumerate();
     HttpRoute {
         name: route.name.into(),
-        matches: matches.map(|(i, m)| http_match(m, &format!("{path}.match[{i}]"), check)).collect(),
+        matches: fitted(matches.map(|(i, m)| http_match(m, &format!("{path}.match[{i}]"), check))),
         route: weighted(route.route, path, check),
         redirect: route.redirect.map(|r| redirect(r, &format!("{path}.redirect"), check)),
         direct_response: route
@@ -79,7 +79,7 @@ fn weighted(
         check.reject(format!("{path}.route"), "no destination has a weight");
     }
     let each = routes.into_iter().enumerate();
-    each.map(|(i, route)| {
+    fitted(each.map(|(i, route)| {
         let path = format!("{path}.route[{i}]");
         let target = route.destination.unwrap_or_default();
         WeightedDestination {
@@ -87,8 +87,7 @@ fn weighted(
             weight: check.count(format!("{path}.weight"), route.weight),
             headers: route.headers.map(headers),
         }
-    })
-    .collect()
+    }))
 }
 
 fn destination(message: api::Destination, path: &str, check: &mut Check<'_>) -> Destination {

@@ -43,7 +43,8 @@ impl Rules {
     pub(super) fn declare(graph: &mut Graph, inputs: Inputs) -> Self {
         let named = graph.map("named virtual services", &inputs.virtual_services, move |id, reader| {
             let options = reader.get(&inputs.options, &())?;
-            Some(Arc::new(resolve_routes(reader.get(&inputs.virtual_services, id)?, &options.domain)))
+            let rule = reader.share(&inputs.virtual_services, id)?;
+            Some(unless_equal(resolve_routes(&rule, &options.domain), rule))
         });
         let resolved = graph.map("resolved virtual services", &named, move |id, reader| {
             let mesh = reader.get(&inputs.mesh, &())?;
@@ -72,7 +73,8 @@ impl Rules {
         let resolved_rules =
             graph.map("resolved destination rules", &inputs.destination_rules, move |id, reader| {
                 let options = reader.get(&inputs.options, &())?;
-                Some(Arc::new(resolve_rule(reader.get(&inputs.destination_rules, id)?, &options.domain)))
+                let rule = reader.share(&inputs.destination_rules, id)?;
+                Some(unless_equal(resolve_rule(&rule, &options.domain), rule))
             });
         let traffic = graph.group("destination rules by host", |feeds| {
             feeds.from(&resolved_rules, |_, rule: &Arc<Rule>, out| {
@@ -151,6 +153,11 @@ impl Rules {
     ) -> impl Iterator<Item = &'a Arc<Config<Sidecar>>> + use<'a> {
         reader.get(&self.sidecars, namespace).into_iter().flatten().map(|(_, sidecar)| sidecar)
     }
+}
+
+/// Most rules have whole names already: then there need not be a second copy.
+fn unless_equal<T: PartialEq>(resolved: T, written: Arc<T>) -> Arc<T> {
+    if resolved == *written { written } else { Arc::new(resolved) }
 }
 
 /// Every load balancer that a rule has.

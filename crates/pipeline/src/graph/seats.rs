@@ -3,19 +3,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pilot_base::{Host, Labels, Name, SharedMap};
+use pilot_base::{Host, Labels, Name, SharedMap, name};
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::EntryPlan;
 use pilot_model::{Address, ConfigId, Endpoint, Locality, Pod, Proxy};
 
 use super::inputs::Inputs;
 
-const REGION: &str = "topology.kubernetes.io/region";
-const ZONE: &str = "topology.kubernetes.io/zone";
-const SUBZONE: &str = "topology.istio.io/subzone";
-const CLUSTER: &str = "topology.istio.io/cluster";
-const NODE: &str = "kubernetes.io/hostname";
-const NETWORK: &str = "topology.istio.io/network";
+const REGION: Name = name!("topology.kubernetes.io/region");
+const ZONE: Name = name!("topology.kubernetes.io/zone");
+const SUBZONE: Name = name!("topology.istio.io/subzone");
+const CLUSTER: Name = name!("topology.istio.io/cluster");
+const NODE: Name = name!("kubernetes.io/hostname");
+const NETWORK: Name = name!("topology.istio.io/network");
 
 /// A workload at an address.
 #[derive(Clone, PartialEq)]
@@ -43,7 +43,7 @@ impl Seats {
             });
             feeds.from(entries, |id: &ConfigId, plan: &EntryPlan, out| {
                 for (host, endpoints) in &plan.endpoints {
-                    let mut last = None;
+                    let (mut last, mut seats) = (None, Vec::new());
                     for endpoint in endpoints.iter() {
                         let Address::Ip(ip) = endpoint.address else { continue };
                         // One for each port, one after the other.
@@ -51,7 +51,7 @@ impl Seats {
                             continue;
                         }
                         last = Some(ip);
-                        let seat = Arc::new(Seat { labels: labels_of(endpoint) });
+                        let seat = seat_like(endpoint, &mut seats);
                         out.emit(ip, (id.namespace.clone(), Some(host.clone()), id.clone()), seat);
                     }
                 }
@@ -82,16 +82,35 @@ impl Seats {
     }
 }
 
+/// A seat for an endpoint: one that another has already, if it has the same labels and stands at the same place.
+fn seat_like<'a>(endpoint: &'a Endpoint, seats: &mut Vec<(&'a Endpoint, Arc<Seat>)>) -> Arc<Seat> {
+    /// Workloads of one host come in few versions and zones; who has more of them does not search all.
+    const FEW: usize = 16;
+    let is_like = |other: &Endpoint| {
+        let Endpoint { labels, locality, cluster, node, network, .. } = other;
+        (labels, locality, cluster) == (&endpoint.labels, &endpoint.locality, &endpoint.cluster)
+            && (node, network) == (&endpoint.node, &endpoint.network)
+    };
+    if let Some((_, seat)) = seats.iter().find(|(other, _)| is_like(other)) {
+        return Arc::clone(seat);
+    }
+    let seat = Arc::new(Seat { labels: labels_of(endpoint) });
+    if seats.len() < FEW {
+        seats.push((endpoint, Arc::clone(&seat)));
+    }
+    seat
+}
+
 /// The labels of an endpoint's workload, and where it is among them.
 fn labels_of(endpoint: &Endpoint) -> Labels {
     let place = [REGION, ZONE, SUBZONE, CLUSTER, NODE, NETWORK];
-    let place = place.into_iter().filter_map(|key| Some((Name::new(key), endpoint.label(key)?.clone())));
+    let place = place.into_iter().filter_map(|key| Some((key.clone(), endpoint.label(&key)?.clone())));
     endpoint.labels.iter().map(|(key, value)| (key.clone(), value.clone())).chain(place).collect()
 }
 
 fn locality_of(labels: &Labels) -> Option<Locality> {
     let label = |key: &str| labels.get(key).cloned();
-    let (region, zone, subzone) = (label(REGION), label(ZONE), label(SUBZONE));
+    let (region, zone, subzone) = (label(&REGION), label(&ZONE), label(&SUBZONE));
     if region.is_some() || zone.is_some() || subzone.is_some() {
         let or_empty = Option::unwrap_or_default;
         return Some(Locality { region: or_empty(region), zone: or_empty(zone), subzone: or_empty(subzone) });
@@ -102,7 +121,7 @@ fn locality_of(labels: &Labels) -> Option<Locality> {
 
 fn with_place(proxy: &Proxy) -> Labels {
     let Locality { region, zone, subzone } = &proxy.locality;
-    let own_network = proxy.labels.get(NETWORK).filter(|network| !network.is_empty());
+    let own_network = proxy.labels.get(&NETWORK).filter(|network| !network.is_empty());
     let place = [
         (REGION, region),
         (ZONE, zone),
@@ -113,5 +132,5 @@ fn with_place(proxy: &Proxy) -> Labels {
     ];
     let place = place.into_iter().filter(|(_, value)| !value.is_empty());
     let own = proxy.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
-    own.chain(place.map(|(key, value)| (Name::new(key), value.clone()))).collect()
+    own.chain(place.map(|(key, value)| (key, value.clone()))).collect()
 }

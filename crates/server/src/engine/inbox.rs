@@ -3,13 +3,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Command;
-use crate::debounce::Debounce;
 
 /// Where commands come in.
 pub(super) struct Inbox {
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Counts the time while changes wait for silence; nothing if none ever do.
-    timer: Option<tokio::runtime::Runtime>,
+    /// Counts the time while something waits for silence.
+    timer: tokio::runtime::Runtime,
 }
 
 /// What came in.
@@ -22,26 +21,23 @@ pub(super) enum Incoming {
 }
 
 impl Inbox {
-    pub(super) fn new(
-        commands: mpsc::UnboundedReceiver<Command>,
-        debounce: Option<Debounce>,
-    ) -> std::io::Result<Self> {
-        let timer = |_| tokio::runtime::Builder::new_current_thread().enable_time().build();
-        Ok(Self { commands, timer: debounce.map(timer).transpose()? })
+    pub(super) fn new(commands: mpsc::UnboundedReceiver<Command>) -> std::io::Result<Self> {
+        let timer = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        Ok(Self { commands, timer })
     }
 
     /// Waits for the next command, without end or for a time.
     pub(super) fn next(&mut self, patience: Option<Duration>) -> Incoming {
-        let command = match (&self.timer, patience) {
-            (Some(timer), Some(patience)) => {
+        let command = match patience {
+            Some(patience) => {
                 let commands = &mut self.commands;
                 // The timer begins inside of the runtime that counts it.
-                match timer.block_on(async { tokio::time::timeout(patience, commands.recv()).await }) {
+                match self.timer.block_on(async { tokio::time::timeout(patience, commands.recv()).await }) {
                     Ok(command) => command,
                     Err(_) => return Incoming::Silence,
                 }
             }
-            _ => self.commands.blocking_recv(),
+            None => self.commands.blocking_recv(),
         };
         command.map_or(Incoming::Over, Incoming::Command)
     }
