@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xds", &["base"]),
     ("envoy", &["base", "envoy-api", "mesh", "model", "xds"]),
     ("pipeline", &["base", "envoy", "incr", "mesh", "model", "xds"]),
+    ("ca", &[]),
     ("source", &["base", "model"]),
     ("source-file", &["base", "config", "model", "source"]),
     ("server", &["base", "config", "envoy-api", "incr", "model", "pipeline", "source", "xds"]),

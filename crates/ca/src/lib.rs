@@ -1,0 +1,3 @@
+//! Identities: who a workload is, how it proves that, and the authority that certifies it.
+
+pub mod messages;
