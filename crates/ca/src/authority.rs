@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::UnixSeconds;
 use crate::issue::{DualUse, Leaf, issue};
 use crate::key::CaKey;
-use crate::material::{Material, MaterialError, certificates, pem};
+use crate::material::{Material, MaterialError, certificates, pem, read_certificates, read_key};
 
 /// Whoever signs. It was seen to work when it was made.
 pub struct Authority {
@@ -80,16 +80,15 @@ impl CaError {
 impl Authority {
     /// Checks that what it will sign is good for who trusts the root.
     pub fn new(material: &Material, now: UnixSeconds) -> Result<Self, MaterialError> {
-        let all = certificates("CA certificate", &material.certificate)?;
-        let own = all.first().ok_or(MaterialError::NoCertificate("CA certificate"))?;
+        let all = read_certificates("CA certificate", &material.certificate)?;
+        let own = &all[0];
         let chain = certificates("certificate chain", &material.chain)?;
-        let roots = certificates("root certificate", &material.root)?;
-        let first_root = roots.first().ok_or(MaterialError::NoCertificate("root certificate"))?;
-        let key = CaKey::new(&material.private_key()?).map_err(MaterialError::Key)?;
+        let roots = read_certificates("root certificate", &material.root)?;
+        let key = CaKey::new(&read_key(&material.key)?).map_err(MaterialError::Key)?;
         let not_after = check_authority(own, &key, now)?;
-        let root_not_after = parsed("root certificate", first_root)?.validity().not_after.timestamp();
+        let root_not_after = parsed("root certificate", &roots[0])?.validity().not_after.timestamp();
         let issuer = Issuer::from_ca_cert_der(own, key)?;
-        let verifier = verifier(&roots)?;
+        let verifier = verifier_of(&roots)?;
         let root_text = material.root.clone();
         let authority = Self { issuer, not_after, chain, roots, root_text, root_not_after, verifier };
         authority.prove(now)?;
@@ -161,11 +160,6 @@ impl Authority {
         Ok(ServerCertificate { chain, key, not_after })
     }
 
-    /// Who tells whether a client's certificate comes from here.
-    pub fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.verifier)
-    }
-
     /// PEM of all roots.
     pub fn root(&self) -> &str {
         &self.root_text
@@ -209,8 +203,17 @@ fn check_authority(own: &[u8], key: &CaKey, now: UnixSeconds) -> Result<UnixSeco
     Ok(not_after)
 }
 
+/// Who tells whether a client's certificate comes from one of the roots in some texts.
+pub fn client_verifier(texts: &[&str]) -> Result<Arc<dyn ClientCertVerifier>, MaterialError> {
+    let mut roots = Vec::new();
+    for text in texts {
+        roots.extend(certificates("root certificate", text)?);
+    }
+    verifier_of(&roots)
+}
+
 /// Certificates are optional: many callers come with a token.
-fn verifier(roots: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, MaterialError> {
+fn verifier_of(roots: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, MaterialError> {
     let mut store = RootCertStore::empty();
     for root in roots {
         store

@@ -18,10 +18,10 @@ pub mod messages;
 mod spiffe;
 mod token;
 
-pub use authority::{Authority, CaError, Limits, Order, ServerCertificate};
+pub use authority::{Authority, CaError, Limits, Order, ServerCertificate, client_verifier};
 pub use files::{FilesError, Plugged, keep_self_signed, plugged_in};
 pub use jwk::{KeyError, KeySet};
-pub use material::{Material, MaterialError};
+pub use material::{Material, MaterialError, read_certificates, read_key};
 pub use spiffe::{SpiffeId, identities};
 pub use token::{TokenError, TokenRules};
 

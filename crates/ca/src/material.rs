@@ -64,11 +64,20 @@ impl Material {
         let key = key.serialize_pem();
         Ok(Self { root: certificate.clone(), certificate, key, chain: String::new() })
     }
+}
 
-    pub(crate) fn private_key(&self) -> Result<PrivateKeyDer<'static>, MaterialError> {
-        PrivateKeyDer::from_pem_slice(self.key.as_bytes())
-            .map_err(|error| MaterialError::Key(error.to_string()))
-    }
+/// A key in any of the forms that OpenSSL writes.
+pub fn read_key(text: &str) -> Result<PrivateKeyDer<'static>, MaterialError> {
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| MaterialError::Key(error.to_string()))
+}
+
+/// The certificates of a text, of which there must be one.
+pub fn read_certificates(
+    what: &'static str,
+    text: &str,
+) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
+    let all = certificates(what, text)?;
+    if all.is_empty() { Err(MaterialError::NoCertificate(what)) } else { Ok(all) }
 }
 
 /// All certificates of a text; at least one, unless the text is empty.

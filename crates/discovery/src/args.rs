@@ -71,12 +71,24 @@ pub(crate) struct DiscoveryArgs {
     /// xDS in plain text; empty to serve it at the address for HTTP
     #[arg(long = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
     pub(crate) grpc_addr: String,
-    /// xDS over TLS (not served yet)
+    /// xDS and certificates over TLS; empty for none
     #[arg(long = "secureGRPCAddr", value_name = "ADDRESS", default_value = ":15012")]
     pub(crate) secure_grpc_addr: String,
     /// Metrics and version; empty to serve them at the address for HTTP
     #[arg(long = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
     pub(crate) monitoring_addr: String,
+    /// The server's certificate, with what stands between it and the root; needs --tlsKeyFile and --caCertFile
+    #[arg(long = "tlsCertFile", value_name = "FILE", default_value = "")]
+    pub(crate) tls_cert_file: String,
+    /// The key of the server's certificate
+    #[arg(long = "tlsKeyFile", value_name = "FILE", default_value = "")]
+    pub(crate) tls_key_file: String,
+    /// Roots of certificates that clients may have, beside our own
+    #[arg(long = "caCertFile", value_name = "FILE", default_value = "")]
+    pub(crate) ca_cert_file: String,
+    /// The oldest version of TLS that is spoken
+    #[arg(long = "tls-min-version", value_name = "VERSION", default_value = "1.2", value_parser = ["1.2", "1.3"])]
+    pub(crate) tls_min_version: String,
     /// How long streams may take to end when the server is told to stop
     #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s", value_parser = parse_span)]
     pub(crate) shutdown_duration: Duration,
@@ -113,6 +125,7 @@ pub(crate) struct Settings {
 pub(crate) struct Addresses {
     pub(crate) http: String,
     pub(crate) grpc: String,
+    pub(crate) secure_grpc: String,
     pub(crate) monitoring: String,
 }
 
@@ -123,6 +136,7 @@ impl DiscoveryArgs {
             cluster_id,
             http_addr,
             grpc_addr,
+            secure_grpc_addr,
             monitoring_addr,
             shutdown_duration,
             keepalive_interval,
@@ -133,11 +147,15 @@ impl DiscoveryArgs {
             config_dir: _,
             mesh_config: _,
             networks_config: _,
+            // Where the server gets its identity.
+            namespace: _,
+            tls_cert_file: _,
+            tls_key_file: _,
+            ca_cert_file: _,
+            tls_min_version: _,
             // What they are for is not built yet; the help says so.
             https_addr: _,
-            secure_grpc_addr: _,
             kubeconfig: _,
-            namespace: _,
             profile: _,
             ctrlz_port: _,
             ctrlz_address: _,
@@ -163,7 +181,12 @@ impl DiscoveryArgs {
                 streams_per_second: env.number("PILOT_MAX_REQUESTS_PER_SECOND"),
             },
             keys: key_options(env),
-            addresses: Addresses { http: http_addr, grpc: grpc_addr, monitoring: monitoring_addr },
+            addresses: Addresses {
+                http: http_addr,
+                grpc: grpc_addr,
+                secure_grpc: secure_grpc_addr,
+                monitoring: monitoring_addr,
+            },
             shutdown: shutdown_duration,
         }
     }

@@ -3,6 +3,7 @@
 mod args;
 mod cmd;
 mod features;
+mod identity;
 mod sources;
 
 use std::process::ExitCode;

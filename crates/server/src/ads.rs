@@ -7,6 +7,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 
+use crate::authenticate::Caller;
 use crate::body::StreamBody;
 use crate::incoming::{DeltaRequest, Incoming, SotwRequest};
 use crate::messages::Messages;
@@ -26,9 +27,10 @@ impl NamedService for Ads {
 
 impl Ads {
     fn answer<M: Incoming>(&self, request: Request<Body>) -> Response<Body> {
+        let caller = Caller::of(request.extensions(), request.headers());
         let incoming = Messages::<M>::new(request.into_body(), self.max_request);
         let hub = Arc::clone(&self.hub);
-        let body = StreamBody::new(|out| Box::pin(serve(hub, incoming, out)));
+        let body = StreamBody::new(|out| Box::pin(serve(hub, caller, incoming, out)));
         let mut response = Response::new(Body::new(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         response

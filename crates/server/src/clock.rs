@@ -1,4 +1,4 @@
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use pilot_base::{Clock, Micros, Millis};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -8,6 +8,16 @@ pub(crate) fn thread_nanos() -> u64 {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
     let nanos = tv_sec.saturating_mul(1_000_000_000).saturating_add(tv_nsec);
     u64::try_from(nanos).unwrap_or(0)
+}
+
+/// What certificates and tokens are compared with.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "others count in seconds since 1970, which no clock of ours tells"
+)]
+pub(crate) fn unix_seconds() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Real time, counted from when the program started.

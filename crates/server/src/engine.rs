@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use pilot_base::{Clock, Issue, Micros, Name};
 use pilot_incr::{Shard, Txn};
-use pilot_model::{KeySet, KeySource, MeshOptions, Proxy, ProxyId, Span};
+use pilot_model::{KeySet, KeySource, MeshConfig, MeshOptions, Proxy, ProxyId, Span};
 use pilot_pipeline::Pipeline;
-use pilot_source::{CHANNEL_CAPACITY, Source};
+use pilot_source::{CHANNEL_CAPACITY, Event, Source};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -63,9 +63,27 @@ pub struct EngineHandle {
     issues: watch::Receiver<Arc<Vec<Issue>>>,
     ready: watch::Receiver<bool>,
     wanted_keys: watch::Receiver<WantedKeys>,
+    trust: watch::Receiver<TrustDomains>,
     ids: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
     bill: Arc<Bill>,
+}
+
+/// Whose identities count: our own trust domain, and names that it had or is to have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TrustDomains {
+    pub(crate) own: Name,
+    pub(crate) aliases: Vec<Name>,
+}
+
+impl TrustDomains {
+    fn of(mesh: &MeshConfig) -> Self {
+        Self { own: mesh.trust_domain.clone(), aliases: mesh.trust_domain_aliases.clone() }
+    }
+
+    pub(crate) fn include(&self, name: &str) -> bool {
+        self.own.as_str() == name || self.aliases.iter().any(|alias| alias.as_str() == name)
+    }
 }
 
 /// Where keys are asked for, and how long to wait for them.
@@ -89,6 +107,7 @@ impl Engine {
         let (ledger, issues) = Ledger::new();
         let (ready_sender, ready) = watch::channel(sources == 0);
         let (wanted_sender, wanted_keys) = watch::channel(WantedKeys::new());
+        let (trust_sender, trust) = watch::channel(TrustDomains::of(&MeshConfig::default()));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let mut worker = Worker {
                 pipeline: Pipeline::new(),
@@ -100,6 +119,7 @@ impl Engine {
                 complete: BTreeSet::new(),
                 ready: ready_sender,
                 wanted_keys: wanted_sender,
+                trust: trust_sender,
                 clock: parts.0,
                 bill: parts.1,
                 gate: Gate::new(debounce),
@@ -109,7 +129,7 @@ impl Engine {
             worker.work(&mut inbox);
         })?;
         let ids = Arc::new(AtomicU64::new(1));
-        let handle = EngineHandle { commands, issues, ready, wanted_keys, ids, clock, bill };
+        let handle = EngineHandle { commands, issues, ready, wanted_keys, trust, ids, clock, bill };
         Ok(Self { thread, handle })
     }
 
@@ -175,6 +195,14 @@ impl EngineHandle {
         &self.bill
     }
 
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(crate) fn trust_domains(&self) -> watch::Receiver<TrustDomains> {
+        self.trust.clone()
+    }
+
     pub(crate) fn wanted_keys(&self) -> watch::Receiver<WantedKeys> {
         self.wanted_keys.clone()
     }
@@ -215,6 +243,7 @@ struct Worker {
     complete: BTreeSet<Shard>,
     ready: watch::Sender<bool>,
     wanted_keys: watch::Sender<WantedKeys>,
+    trust: watch::Sender<TrustDomains>,
     clock: Arc<dyn Clock>,
     bill: Arc<Bill>,
     gate: Gate,
@@ -238,7 +267,7 @@ impl Worker {
         let inputs = self.pipeline.inputs();
         let mut txn = Txn::new();
         txn.upsert(&inputs.options, OWN_SHARD, (), options);
-        txn.upsert(&inputs.mesh, OWN_SHARD, (), pilot_model::MeshConfig::default());
+        txn.upsert(&inputs.mesh, OWN_SHARD, (), MeshConfig::default());
         self.pipeline.commit(txn);
     }
 
@@ -344,6 +373,11 @@ impl Worker {
         let Told { shard, name, batches, at } = told;
         round.told = Some(round.told.map_or(at, |first| first.min(at)));
         for batch in batches {
+            for event in &batch.events {
+                if let Event::Mesh(mesh) = event {
+                    self.trust.send_replace(TrustDomains::of(mesh));
+                }
+            }
             if self.intake.take(shard, batch.events, self.pipeline.inputs(), &mut round.txn) {
                 self.complete.insert(shard);
             }

@@ -3,19 +3,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pilot_base::Clock;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::{Router, TcpIncoming};
+use tonic::transport::{Error, Server};
 
 use crate::admission::Admission;
 use crate::ads::Ads;
+use crate::authenticate::Gate;
+use crate::certificate_service::CertificateService;
 use crate::engine::EngineHandle;
+use crate::identity::Issuance;
 use crate::metrics::Metrics;
 use crate::stream::Hub;
+use crate::tls::{self, TlsConfig};
 
 /// Limits of a port that anybody may talk to.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +48,14 @@ impl Default for GrpcOptions {
     }
 }
 
+/// A listening socket.
+pub struct Port {
+    pub listener: TcpListener,
+    pub routes: Routes,
+    /// Without it nothing is encrypted, and nobody asked who he is.
+    pub tls: Option<TlsConfig>,
+}
+
 /// xDS over gRPC.
 pub struct GrpcServer {
     hub: Arc<Hub>,
@@ -54,21 +67,22 @@ pub struct GrpcServer {
 impl GrpcServer {
     pub fn new(
         engine: EngineHandle,
-        clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
         serving: watch::Receiver<bool>,
+        gate: Arc<Gate>,
         options: GrpcOptions,
     ) -> Self {
         let (end, ending) = watch::channel(false);
         let max_age = options.max_connection_age;
         let admission = options.streams_per_second.and_then(Admission::new).map(Mutex::new);
         let (bodies, lanes) = Default::default();
-        let hub = Hub { engine, bodies, lanes, admission, clock, metrics, serving, max_age, ending };
+        let clock = Arc::clone(engine.clock());
+        let hub = Hub { engine, bodies, lanes, admission, gate, clock, metrics, serving, max_age, ending };
         Self { hub: Arc::new(hub), options, end }
     }
 
-    /// Everything that is served, for a port of its own or beside other things.
-    pub fn routes(&self) -> Result<Routes, tonic_reflection::server::Error> {
+    /// Everything that is served, for a port of its own or beside other things; certificates where `issuance` is given.
+    pub fn routes(&self, issuance: Option<&Issuance>) -> Result<Routes, tonic_reflection::server::Error> {
         let ads = Ads { hub: Arc::clone(&self.hub), max_request: self.options.max_request };
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -80,49 +94,67 @@ impl GrpcServer {
             .add_service(ads)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?);
+        if let Some(Issuance { gate, authority, limits }) = issuance {
+            routes.add_service(CertificateService {
+                gate: Arc::clone(gate),
+                authority: authority.clone(),
+                limits: *limits,
+                metrics: Arc::clone(&self.hub.metrics),
+            });
+        }
         Ok(routes.routes())
     }
 
-    /// Serves until `stop`, then ends every stream and waits until the connections are gone.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        routes: Routes,
-        stop: impl Future<Output = ()>,
-    ) -> Result<(), tonic::transport::Error> {
-        let options = self.options;
-        let mut server = Server::builder()
-            .http2_keepalive_interval(Some(options.keepalive_interval))
-            .http2_keepalive_timeout(Some(options.keepalive_timeout))
-            .max_concurrent_streams(options.max_streams);
-        if let Some(age) = options.max_connection_age {
-            // Without a grace period the client is asked to go instead of being cut off; the streams end by themselves.
-            server = server.max_connection_age(age);
+    /// Serves until `stop`, then ends every stream and waits until the connections are gone. Without ports it does what
+    /// streams need that are served elsewhere.
+    pub async fn serve(self, ports: Vec<Port>, stop: impl Future<Output = ()>) -> Result<(), Error> {
+        let (tell, told) = watch::channel(false);
+        let mut serving = JoinSet::new();
+        for port in ports {
+            serving.spawn(serve_port(self.options, port, told.clone()));
         }
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let (told, tell) = tokio::sync::oneshot::channel();
-        let attending = self.attend(async {
-            stop.await;
-            // A server that has failed meanwhile need not be told.
-            let _failed = told.send(());
-        });
-        let stop = async {
-            let _told = tell.await;
-        };
-        let serving = server.add_routes(routes).serve_with_incoming_shutdown(incoming, stop);
-        tokio::pin!(serving);
+        tokio::pin!(stop);
         tokio::select! {
-            result = &mut serving => result,
-            () = attending => serving.await,
-        }
-    }
-
-    /// Does what streams need while they are served elsewhere, and ends them at `stop`.
-    pub async fn attend(self, stop: impl Future<Output = ()>) {
-        tokio::select! {
-            () = stop => {}
+            () = &mut stop => {}
             () = self.hub.bodies.sweep() => {}
+            // A port that ends by itself takes the others along: half a server is none.
+            Some(ended) = serving.join_next() => return ended.unwrap_or(Ok(())),
         }
+        tell.send_replace(true);
         self.end.send_replace(true);
+        while let Some(ended) = serving.join_next().await {
+            ended.unwrap_or(Ok(()))?;
+        }
+        Ok(())
     }
+}
+
+async fn serve_port(options: GrpcOptions, port: Port, mut told: watch::Receiver<bool>) -> Result<(), Error> {
+    let Port { listener, routes, tls } = port;
+    let router = router(options, routes);
+    let stop = async move {
+        // Whoever could say so is gone.
+        let _gone = told.wait_for(|told| *told).await;
+    };
+    let Some(config) = tls else {
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        return router.serve_with_incoming_shutdown(incoming, stop).await;
+    };
+    let (sender, accepted) = mpsc::channel(tls::WAITING);
+    let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(accepted), stop);
+    // Accepting ends when the server does not take connections any more.
+    let ((), served) = tokio::join!(tls::accept(listener, config, sender), serving);
+    served
+}
+
+fn router(options: GrpcOptions, routes: Routes) -> Router {
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(options.keepalive_interval))
+        .http2_keepalive_timeout(Some(options.keepalive_timeout))
+        .max_concurrent_streams(options.max_streams);
+    if let Some(age) = options.max_connection_age {
+        // Without a grace period the client is asked to go instead of being cut off; the streams end by themselves.
+        server = server.max_connection_age(age);
+    }
+    server.add_routes(routes)
 }

@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 
 use fetch::Client;
 use questions::{Answer, Questions};
-use schedule::Schedule;
+use schedule::{Patience, Schedule};
 
 /// How keys are fetched.
 #[derive(Clone, Debug)]
@@ -36,6 +36,24 @@ pub struct KeyOptions {
 const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 /// A start waits so long for keys: longer than rules wait by default, shorter than a probe's patience.
 const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A start, or a caller, waits so long for one request.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks for keys that no policy names. It blocks.
+#[derive(Clone)]
+pub(crate) struct KeyClient(Client);
+
+impl KeyClient {
+    pub(crate) fn new(options: &KeyOptions, clock: Arc<dyn Clock>) -> Self {
+        Self(Client::new(options, EXTRA_ROOTS.as_ref(), clock))
+    }
+
+    pub(crate) fn keys(&self, source: &KeySource) -> Result<String, String> {
+        let patience = Patience { request: REQUEST_PATIENCE, question: START_PATIENCE };
+        self.0.keys(source, patience).map(|text| text.to_string()).map_err(|error| error.to_string())
+    }
+}
 
 /// Follows what policies ask for.
 pub struct KeyFetcher {

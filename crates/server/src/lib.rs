@@ -12,15 +12,18 @@
 
 mod admission;
 mod ads;
+mod authenticate;
 mod bill;
 mod body;
 mod cause;
+mod certificate_service;
 mod clock;
 mod debounce;
 mod engine;
 mod grpc;
 mod heard;
 mod http_server;
+mod identity;
 mod incoming;
 mod intake;
 mod issues;
@@ -34,12 +37,15 @@ mod publish;
 mod refusal;
 mod shared_bodies;
 mod stream;
+mod tls;
 
+pub use authenticate::{AuthOptions, Authenticator, Caller, Gate, Identified, JwtRule, JwtRuleError};
 pub use clock::SystemClock;
 pub use debounce::Debounce;
 pub use engine::{Engine, EngineHandle, EngineOptions};
-pub use grpc::{GrpcOptions, GrpcServer};
+pub use grpc::{GrpcOptions, GrpcServer, Port};
 pub use http_server::{HttpServer, Protocols, serve_http};
+pub use identity::{Identity, IdentityError, IdentityOptions, Issuance, TlsFiles};
 pub use key_sets::{KeyFetcher, KeyOptions};
 pub use metrics::Metrics;
 pub use pages::{BuildInfo, Pages};

@@ -1,5 +1,6 @@
 //! What the server counts, under the names that Istio's dashboards and alerts know. One file for each family.
 
+mod ca;
 mod clients;
 mod commits;
 mod process;
@@ -9,6 +10,7 @@ mod register;
 use pilot_base::Micros;
 use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
 
+pub(crate) use ca::Ca;
 pub(crate) use clients::Clients;
 pub(crate) use commits::{Commits, Times};
 pub(crate) use process::Usage;
@@ -17,6 +19,7 @@ use register::Register;
 
 pub struct Metrics {
     registry: Registry,
+    pub(crate) ca: Ca,
     pub(crate) pushes: Pushes,
     pub(crate) clients: Clients,
     pub(crate) commits: Commits,
@@ -36,6 +39,7 @@ impl Metrics {
             register.gauges("istio_build", "The component and version that runs.", &["component", "tag"])?;
         build.with_label_values(&["pilot", version]).set(1);
         Ok(Self {
+            ca: Ca::new(&register)?,
             pushes: Pushes::new(&register)?,
             clients: Clients::new(&register)?,
             commits: Commits::new(&register)?,
@@ -61,6 +65,7 @@ impl Metrics {
     pub(crate) fn text(&self, uptime_seconds: u64) -> Vec<u8> {
         self.uptime.set(i64::try_from(uptime_seconds).unwrap_or(i64::MAX));
         self.clients.refresh();
+        self.ca.refresh();
         let mut out = process::text().into_bytes();
         // Writing to memory does not fail.
         let _written = TextEncoder::new().encode(&self.registry.gather(), &mut out);

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::Status;
 
 use crate::admission::Admission;
+use crate::authenticate::{Caller, Gate};
 use crate::body::Outgoing;
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
@@ -32,6 +33,7 @@ pub(crate) struct Hub {
     pub(crate) lanes: Lanes,
     /// Nothing if streams may begin as they come.
     pub(crate) admission: Option<Mutex<Admission>>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     /// Is everything there that proxies need?
@@ -62,42 +64,54 @@ const NOT_SERVED: [&str; 5] = [
 ];
 
 /// Runs a stream to its end.
-pub(crate) async fn serve<M: Incoming>(hub: Arc<Hub>, incoming: Messages<M>, out: Outgoing) -> Status {
+pub(crate) async fn serve<M: Incoming>(
+    hub: Arc<Hub>,
+    caller: Caller,
+    incoming: Messages<M>,
+    out: Outgoing,
+) -> Status {
     let mut ending = hub.ending.clone();
     let end = async move {
         // A server that forgot to say that it ends has ended.
         let _gone = ending.wait_for(|ending| *ending).await;
     };
     tokio::select! {
-        status = begin_and_run(hub, incoming, out) => status,
+        status = begin_and_run(hub, caller, incoming, out) => status,
         () = end => Status::unavailable("the server is shutting down"),
     }
 }
 
-async fn begin_and_run<M: Incoming>(hub: Arc<Hub>, mut incoming: Messages<M>, out: Outgoing) -> Status {
+async fn begin_and_run<M: Incoming>(
+    hub: Arc<Hub>,
+    caller: Caller,
+    mut incoming: Messages<M>,
+    out: Outgoing,
+) -> Status {
     if !*hub.serving.borrow() {
         return Status::unavailable("server is not ready to serve discovery information");
     }
     if let Err(status) = admit(&hub).await {
         return status;
     }
+    let identities = match hub.gate.identify(&caller).await {
+        Ok(identities) => identities,
+        Err(status) => return status,
+    };
     let first = match tokio::time::timeout(FIRST_REQUEST, first_message(&mut incoming)).await {
         Ok(Ok(Some(first))) => first,
         Ok(Ok(None)) => return Status::ok(""),
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no request came"),
     };
-    let node = match first.node() {
-        Ok(node) => node,
+    let proxy = match introduced(&first) {
+        Ok(proxy) => Arc::new(proxy),
         Err(status) => return status,
     };
-    let proxy = match node::proxy(node.as_ref()) {
-        Ok(proxy) => Arc::new(Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy }),
-        Err(error) => {
-            tracing::warn!(target: "ads", "a proxy was refused: {error}");
-            return Status::invalid_argument(error.to_string());
-        }
-    };
+    if let Some(identities) = identities
+        && let Err(status) = hub.gate.authorize(&proxy, &identities)
+    {
+        return status;
+    }
     let id = hub.engine.next_id();
     let guest = Guest { engine: hub.engine.clone(), id, metrics: Arc::clone(&hub.metrics), proxy };
     guest.metrics.clients.connected(guest.proxy.version);
@@ -141,6 +155,15 @@ async fn first_message<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option
             message => return Ok(message),
         }
     }
+}
+
+/// Who the proxy says it is.
+fn introduced<M: Incoming>(first: &M) -> Result<Proxy, Status> {
+    let proxy = node::proxy(first.node()?.as_ref()).map_err(|error| {
+        tracing::warn!(target: "ads", "a proxy was refused: {error}");
+        Status::invalid_argument(error.to_string())
+    })?;
+    Ok(Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy })
 }
 
 /// A proxy that is known to the engine for as long as this exists.

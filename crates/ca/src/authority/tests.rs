@@ -141,7 +141,7 @@ fn what_cannot_certify_is_refused_with_the_reason() {
     assert_eq!(why(&other_key), MaterialError::OtherKey);
     let garbage = Material { key: "hello".to_owned(), ..good.clone() };
     assert!(matches!(why(&garbage), MaterialError::Key(_)));
-    let empty = Material { certificate: "hello".to_owned(), ..good.clone() };
+    let empty = Material { certificate: "hello".to_owned(), ..good };
     assert_eq!(why(&empty), MaterialError::NoCertificate("CA certificate"));
     let key = KeyPair::generate().unwrap();
     let leaf = CertificateParams::new(vec!["host".to_owned()]).unwrap().self_signed(&key).unwrap().pem();

@@ -7,8 +7,8 @@ use anyhow::{Context as _, anyhow};
 use pilot_base::Clock;
 use pilot_cli::Env;
 use pilot_server::{
-    Engine, EngineHandle, EngineOptions, GrpcServer, HttpServer, KeyFetcher, Metrics, Pages, Protocols,
-    Routes, SystemClock, serve_http,
+    Engine, EngineHandle, EngineOptions, GrpcServer, HttpServer, Identity, KeyFetcher, Metrics, Pages, Port,
+    Protocols, Routes, SystemClock, serve_http,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::args::{Addresses, DiscoveryArgs, Settings};
 use crate::cmd::version::BUILD;
+use crate::identity::IdentitySettings;
 use crate::sources;
 
 /// Serving begins without a source that takes longer than this: old proxies keep what they have, new ones need something.
@@ -33,7 +34,8 @@ pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
 async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let env = Env::of_process();
     let sources = sources::open(&args, &env)?;
-    warn_about_tls(&args);
+    warn_about_webhooks(&args);
+    let identities = IdentitySettings::new(&args, &env)?;
     let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -44,9 +46,14 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let fetcher = KeyFetcher::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), &keys);
     let keys_tried = fetcher.settled();
     let (serving, is_serving) = watch::channel(false);
-    let grpc =
-        GrpcServer::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), is_serving.clone(), grpc);
-    let routes = grpc.routes().context("reflection")?;
+    let gates = identities.gates(&handle, &keys);
+    let identity = identities.open(&metrics)?;
+    let issuance = identity.as_ref().and_then(|identity| identities.issuance(identity, gates.certificates));
+    let grpc = GrpcServer::new(handle.clone(), Arc::clone(&metrics), is_serving.clone(), gates.xds, grpc);
+    // Certificates are asked for in plain text only where there is no other way.
+    let plain_issuance = issuance.as_ref().filter(|_| addresses.secure_grpc.is_empty());
+    let routes = grpc.routes(plain_issuance).context("reflection")?;
+    let secure_routes = grpc.routes(issuance.as_ref()).context("reflection")?;
     let pages = Pages { engine: handle.clone(), metrics, clock, build: BUILD, serving: is_serving };
     let shared_routes = addresses.grpc.is_empty().then(|| routes.clone());
     let mut servers = serve_pages(pages, shared_routes, &addresses, &ends).await?;
@@ -56,6 +63,10 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
         handle.run(source, shard, &mut following);
     }
     following.spawn(fetcher.run());
+    let tls = identity.as_ref().filter(|_| !addresses.secure_grpc.is_empty()).map(Identity::tls);
+    if let Some(identity) = identity {
+        following.spawn(identity.follow());
+    }
     let known = async {
         sources_told(&handle).await;
         keys_tried.await;
@@ -64,17 +75,18 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
         () = known => {}
         () = ends.signalled() => return Ok(()),
     }
-    if addresses.grpc.is_empty() {
-        let stopped = ends.stopped();
-        servers.spawn(async {
-            grpc.attend(stopped).await;
-            Ok(())
-        });
-    } else {
+    let mut ports = Vec::new();
+    if !addresses.grpc.is_empty() {
         let listener = listen(&addresses.grpc, "grpcAddr").await?;
-        servers.spawn(grpc.serve(listener, routes, ends.stopped()));
+        ports.push(Port { listener, routes, tls: None });
     }
-    tracing::info!("serving xDS on {} and readiness on {}", addresses.grpc, addresses.http);
+    if tls.is_some() {
+        let listener = listen(&addresses.secure_grpc, "secureGRPCAddr").await?;
+        ports.push(Port { listener, routes: secure_routes, tls });
+    }
+    servers.spawn(grpc.serve(ports, ends.stopped()));
+    let Addresses { http, grpc, secure_grpc, .. } = &addresses;
+    tracing::info!("serving xDS on {grpc}, with TLS on {secure_grpc}, and readiness on {http}");
     serving.send_replace(true);
     // Whatever ends by itself is needed: better no server than one that says it is ready and is not.
     let why = tokio::select! {
@@ -121,11 +133,10 @@ async fn serve_pages(
     Ok(servers)
 }
 
-fn warn_about_tls(args: &DiscoveryArgs) {
-    for (flag, address) in [("httpsAddr", &args.https_addr), ("secureGRPCAddr", &args.secure_grpc_addr)] {
-        if !address.is_empty() {
-            tracing::warn!("--{flag} {address}: TLS is not built yet, so nothing listens there");
-        }
+fn warn_about_webhooks(args: &DiscoveryArgs) {
+    let address = &args.https_addr;
+    if !address.is_empty() {
+        tracing::warn!("--httpsAddr {address}: webhooks are not built yet, so nothing listens there");
     }
 }
 

@@ -23,7 +23,11 @@ impl Register<'_> {
     }
 
     pub(super) fn counters(&self, name: &str, help: &str) -> Result<IntCounterVec> {
-        self.keep(IntCounterVec::new(Opts::new(name, help), &["type"])?)
+        self.counters_by(name, help, "type")
+    }
+
+    pub(super) fn counters_by(&self, name: &str, help: &str, label: &str) -> Result<IntCounterVec> {
+        self.keep(IntCounterVec::new(Opts::new(name, help), &[label])?)
     }
 
     /// Counters with the short names of types.
