@@ -11,6 +11,7 @@ pub mod behave;
 pub mod certificates;
 pub mod expect;
 pub mod http_call;
+pub mod identity;
 pub mod objects;
 pub mod process;
 pub mod scenario;

@@ -47,7 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl<K: Kind> Stream<K> {
     pub async fn open(server: SocketAddr) -> anyhow::Result<Self> {
-        let channel: Channel = Endpoint::from_shared(format!("http://{server}"))?.connect().await?;
+        Self::open_on(Endpoint::from_shared(format!("http://{server}"))?.connect().await?).await
+    }
+
+    /// The same on a connection that is there already.
+    pub async fn open_on(channel: Channel) -> anyhow::Result<Self> {
         let mut grpc = Grpc::new(channel);
         grpc.ready().await?;
         let (requests, receiver) = mpsc::unbounded_channel();
