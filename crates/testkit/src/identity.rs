@@ -102,7 +102,8 @@ impl TokenIssuer {
     pub fn keys(&self, id: &str) -> String {
         let point = self.0.public_key().as_ref();
         let [x, y] = [&point[1..33], &point[33..]].map(|half| BASE64URL_NOPAD.encode(half));
-        json!({"keys": [{"kty": "EC", "crv": "P-256", "alg": "ES256", "kid": id, "x": x, "y": y}]}).to_string()
+        json!({"keys": [{"kty": "EC", "crv": "P-256", "alg": "ES256", "kid": id, "x": x, "y": y}]})
+            .to_string()
     }
 
     pub fn token(&self, id: &str, claims: &Value) -> anyhow::Result<String> {

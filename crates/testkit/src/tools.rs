@@ -67,6 +67,12 @@ impl Tools {
         (!self.required).then(|| missing.to_string())
     }
 
+    /// Why tests that need OpenSSL cannot run here, unless that is a failure.
+    pub fn why_skip_openssl(&self) -> Option<String> {
+        let is_there = std::process::Command::new("openssl").arg("version").output().is_ok();
+        (!is_there && !self.required).then(|| "install openssl".to_owned())
+    }
+
     /// Why tests that need Envoy cannot run here, unless that is a failure.
     pub fn why_skip_envoy(&self) -> Option<String> {
         let missing = self.envoy().err()?;

@@ -52,13 +52,22 @@ impl<K: Kind> Stream<K> {
 
     /// The same on a connection that is there already.
     pub async fn open_on(channel: Channel) -> anyhow::Result<Self> {
+        Self::open_as(channel, None).await
+    }
+
+    /// The same with a token that tells who calls.
+    pub async fn open_as(channel: Channel, token: Option<&str>) -> anyhow::Result<Self> {
         let mut grpc = Grpc::new(channel);
         grpc.ready().await?;
         let (requests, receiver) = mpsc::unbounded_channel();
         let path = format!("/envoy.service.discovery.v3.AggregatedDiscoveryService/{}", K::METHOD);
         let codec: ProstCodec<K::Request, K::Response> = ProstCodec::default();
         let messages = UnboundedReceiverStream::new(receiver);
-        let response = grpc.streaming(tonic::Request::new(messages), path.parse()?, codec).await?;
+        let mut request = tonic::Request::new(messages);
+        if let Some(token) = token {
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+        }
+        let response = grpc.streaming(request, path.parse()?, codec).await?;
         Ok(Self { requests, responses: response.into_inner() })
     }
 

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use pilot_ca::messages::CertificateRequest;
 use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use pilot_testkit::backend::Backends;
 use pilot_testkit::http_call;
 use pilot_testkit::identity::{Certified, TokenIssuer, connect, create_certificate, signing_request};
 use pilot_testkit::process::free_address;
+use pilot_testkit::scenario::Backend;
 use pilot_testkit::server::PilotServer;
+use pilot_testkit::tools::Tools;
 use pilot_testkit::xds_client::{Delta, StateOfTheWorld, Stream, node};
 use pilot_xds::TypeUrl;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
@@ -192,6 +195,39 @@ async fn an_issuer_may_change_its_keys() {
 }
 
 #[tokio::test]
+async fn an_issuer_that_tells_where_its_keys_are_is_good_for_certificates_only() {
+    let (at, issuer) = (free_address().unwrap(), TokenIssuer::new().unwrap());
+    let name = format!("http://{at}");
+    let page = json!({"issuer": name, "jwks_uri": format!("{name}/keys")}).to_string();
+    let serves = [("/.well-known/openid-configuration", page), ("/keys", issuer.keys("one"))];
+    let serves = serves.map(|(path, text)| (path.to_owned(), text)).into_iter().collect();
+    let backend = Backend { at, delay: Duration::ZERO, fail: None, tcp: false, tls: false, serves };
+    let _issuer = Backends::start(&[("issuer".to_owned(), backend)].into(), None).await.unwrap();
+    let plane = Plane::start(&[("TOKEN_ISSUER", &name), ("AUDIENCE", "mesh")]).await;
+    let (csr, _) = signing_request(ME).unwrap();
+    let mut claims = claims("cart");
+    claims["iss"] = json!(name);
+    let token = |claims: &Value| issuer.token("one", claims).unwrap();
+    assert_eq!(
+        code(plane.ask(&csr, 0, Some(&token(&claims))).await),
+        Code::Unauthenticated,
+        "for another audience"
+    );
+    claims["aud"] = json!(["mesh"]);
+    assert!(plane.ask(&csr, 0, Some(&token(&claims))).await.is_ok());
+    assert_eq!(with_token(&plane, &token(&claims)).await, Err(Code::Unauthenticated));
+    assert!(with_token(&plane, &plane.token("cart")).await.unwrap() > 0, "JWT_RULE is good for both");
+}
+
+/// The clusters of a proxy that comes with a token.
+async fn with_token(plane: &Plane, token: &str) -> Result<usize, Code> {
+    let channel = connect(plane.secure, &plane.root(), None).await.unwrap();
+    let mut stream = Stream::<Delta>::open_as(channel, Some(token)).await.unwrap();
+    stream.send(subscribe("cart"));
+    stream.next().await.unwrap().map(|response| response.resources.len()).map_err(|status| status.code())
+}
+
+#[tokio::test]
 async fn our_own_authority_outlives_the_server() {
     let mut first = Plane::start(&[]).await;
     let own = first.certified("cart").await;
@@ -202,11 +238,16 @@ async fn our_own_authority_outlives_the_server() {
     assert_eq!(second.root(), root);
     let channel = connect(second.secure, &root, Some(&own)).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
-    assert!(create_certificate(channel, request(&csr, 0), None).await.is_ok(), "what it signed before is still good");
+    assert!(
+        create_certificate(channel, request(&csr, 0), None).await.is_ok(),
+        "what it signed before is still good"
+    );
 }
 
 fn subscribe(account: &str) -> DeltaDiscoveryRequest {
-    let text = |text: &str| prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(text.to_owned())) };
+    let text = |text: &str| prost_types::Value {
+        kind: Some(prost_types::value::Kind::StringValue(text.to_owned())),
+    };
     let mut node = node("cart");
     let fields = [("SERVICE_ACCOUNT".to_owned(), text(account)), ("NAMESPACE".to_owned(), text("default"))];
     node.metadata = Some(prost_types::Struct { fields: fields.into_iter().collect() });
@@ -254,7 +295,11 @@ async fn switches_are_istios() {
     let lax = Plane::start(&[("XDS_AUTH", "false")]).await;
     assert!(clusters(&lax, None, "cart").await.unwrap() > 0);
     let (csr, _) = signing_request(ME).unwrap();
-    assert_eq!(code(lax.ask(&csr, 0, Some(&lax.token("cart"))).await), Code::Unauthenticated, "nobody is known");
+    assert_eq!(
+        code(lax.ask(&csr, 0, Some(&lax.token("cart"))).await),
+        Code::Unauthenticated,
+        "nobody is known"
+    );
 
     let unchecked = Plane::start(&[("PILOT_ENABLE_XDS_IDENTITY_CHECK", "false")]).await;
     let own = unchecked.certified("cart").await;
@@ -282,7 +327,12 @@ async fn garbage_and_silence_hurt_nobody() {
     for _ in 0..50 {
         silent.push(TcpStream::connect(plane.secure).await.unwrap());
     }
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0x16, 3, 1, 255, 255], &[0; 70_000]] {
+    for garbage in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        &[0x16, 3, 1, 255, 255],
+        &[0; 70_000],
+    ] {
         let mut stream = TcpStream::connect(plane.secure).await.unwrap();
         // It may be cut off meanwhile.
         let _cut = stream.write_all(garbage).await;
@@ -359,29 +409,52 @@ async fn an_authority_of_others_is_used_in_both_layouts_and_followed() {
         until("the new authority signs", || async { issued(&plane, &company.root).await[1] == second }).await;
 
         Company::new().plug_in(&folder, "third", files);
-        until("it is told", || async { plane.server.process.output().contains("ISTIO_MULTIROOT_MESH") }).await;
+        until("it is told", || async { plane.server.process.output().contains("ISTIO_MULTIROOT_MESH") })
+            .await;
         assert_eq!(issued(&plane, &company.root).await[2], company.root, "nobody would trust what it signs");
     }
 }
 
+/// Runs OpenSSL in a folder, and tells what it printed.
+fn openssl(folder: &Path, line: &str) -> String {
+    let output =
+        std::process::Command::new("openssl").args(line.split(' ')).current_dir(folder).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "openssl {line}: {text}");
+    text
+}
+
 #[tokio::test]
-async fn openssl_agrees() {
-    let (scratch, company) = (tempfile::tempdir().unwrap(), Company::new());
-    company.plug_in(&scratch.path().join("etc/cacerts"), "between", ISTIOS);
+async fn openssl_makes_the_authority_and_agrees_with_what_it_signs() {
+    if let Some(why) = Tools::of_environment().why_skip_openssl() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("etc/cacerts");
+    std::fs::create_dir_all(&folder).unwrap();
+    let extensions = "basicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\n\
+                      subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n";
+    std::fs::write(folder.join("ca.ext"), extensions).unwrap();
+    for line in [
+        "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /O=Acme/CN=Root -addext keyUsage=critical,keyCertSign,cRLSign -keyout root-key.pem -out root-cert.pem",
+        "req -newkey rsa:2048 -nodes -subj /O=Acme/CN=Mesh -keyout key.pem -out ca.csr",
+        "x509 -req -in ca.csr -CA root-cert.pem -CAkey root-key.pem -CAcreateserial -days 20 -extfile ca.ext -out ca-cert.pem",
+        // The form in which Istio itself keeps keys.
+        "rsa -in key.pem -traditional -out ca-key.pem",
+    ] {
+        openssl(&folder, line);
+    }
+    std::fs::copy(folder.join("ca-cert.pem"), folder.join("cert-chain.pem")).unwrap();
+    let root = std::fs::read_to_string(folder.join("root-cert.pem")).unwrap();
     let plane = Plane::start_in(scratch, &[], &[]).await;
-    let texts = issued(&plane, &company.root).await;
-    let folder = plane.scratch.path();
+    let texts = issued(&plane, &root).await;
     for (name, text) in ["leaf", "between", "root"].iter().zip(&texts) {
         std::fs::write(folder.join(name), text).unwrap();
     }
-    let openssl = |arguments: &[&str]| {
-        let output = std::process::Command::new("openssl").args(arguments).current_dir(folder).output();
-        let output = output.expect("openssl is needed, as ca-certificates needs it too");
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    };
-    let verified = openssl(&["verify", "-x509_strict", "-CAfile", "root", "-untrusted", "between", "leaf"]);
+    let verified = openssl(&folder, "verify -x509_strict -CAfile root -untrusted between leaf");
     assert_eq!(verified.trim(), "leaf: OK");
-    let told = openssl(&["x509", "-in", "leaf", "-noout", "-text"]);
+    let told = openssl(&folder, "x509 -in leaf -noout -text");
     assert!(told.contains(&format!("URI:{ME}")), "{told}");
     assert!(told.contains("Digital Signature, Key Encipherment"), "{told}");
 }
@@ -391,7 +464,9 @@ async fn a_start_without_a_certificate_says_what_to_do() {
     let secure = format!("--secureGRPCAddr={}", free_address().unwrap());
     let ends = async |scratch: &Path, more: &[&str], env: &[(&str, &str)]| {
         let more: Vec<&str> = more.iter().copied().chain([secure.as_str()]).collect();
-        let Err(error) = PilotServer::start_in(scratch, &more, env).await else { panic!("it must not start") };
+        let Err(error) = PilotServer::start_in(scratch, &more, env).await else {
+            panic!("it must not start")
+        };
         let text = format!("{error:#}");
         assert!(text.contains("exit status: 1"), "{text}");
         text
@@ -421,7 +496,8 @@ async fn a_certificate_of_others_is_shown_and_its_root_believed() {
     let (scratch, company) = (tempfile::tempdir().unwrap(), Company::new());
     let leaf = |name: &str, names: Vec<String>| {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &company.issuer).unwrap().pem();
+        let certificate =
+            CertificateParams::new(names).unwrap().signed_by(&key, &company.issuer).unwrap().pem();
         std::fs::write(scratch.path().join(format!("{name}.pem")), &certificate).unwrap();
         std::fs::write(scratch.path().join(format!("{name}-key.pem")), key.serialize_pem()).unwrap();
         Certified { chain: certificate, key: key.serialize_pem() }
@@ -438,7 +514,11 @@ async fn a_certificate_of_others_is_shown_and_its_root_believed() {
     let channel = connect(plane.secure, &company.root, Some(&own)).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
     let texts = create_certificate(channel, request(&csr, 0), None).await.unwrap();
-    assert_eq!(identities(&texts[0], &plane.root()), [ME], "who comes with another root is certified by ours");
+    assert_eq!(
+        identities(&texts[0], &plane.root()),
+        [ME],
+        "who comes with another root is certified by ours"
+    );
 }
 
 #[tokio::test]
