@@ -132,6 +132,7 @@ impl GrpcServer {
 async fn serve_port(options: GrpcOptions, port: Port, mut told: watch::Receiver<bool>) -> Result<(), Error> {
     let Port { listener, routes, tls } = port;
     let router = router(options, routes);
+    let mut closing = told.clone();
     let stop = async move {
         // Whoever could say so is gone.
         let _gone = told.wait_for(|told| *told).await;
@@ -142,8 +143,15 @@ async fn serve_port(options: GrpcOptions, port: Port, mut told: watch::Receiver<
     };
     let (sender, accepted) = mpsc::channel(tls::WAITING);
     let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(accepted), stop);
-    // Accepting ends when the server does not take connections any more.
-    let ((), served) = tokio::join!(tls::accept(listener, config, sender), serving);
+    let accepting = async move {
+        tokio::select! {
+            // Ends when the server has.
+            () = tls::accept(listener, config, sender) => {}
+            // While old connections end, no new ones are taken.
+            _ = closing.wait_for(|told| *told) => {}
+        }
+    };
+    let ((), served) = tokio::join!(accepting, serving);
     served
 }
 

@@ -457,6 +457,15 @@ async fn openssl_makes_the_authority_and_agrees_with_what_it_signs() {
     let told = openssl(&folder, "x509 -in leaf -noout -text");
     assert!(told.contains(&format!("URI:{ME}")), "{told}");
     assert!(told.contains("Digital Signature, Key Encipherment"), "{told}");
+
+    // As Istio's agent asks: with RSA, and with a common name where old servers need one.
+    openssl(&folder, "req -new -newkey rsa:2048 -nodes -subj /CN=anything -keyout own.key -out own.csr");
+    let csr = std::fs::read_to_string(folder.join("own.csr")).unwrap();
+    let channel = connect(plane.secure, &root, None).await.unwrap();
+    let texts = create_certificate(channel, request(&csr, 0), Some(&plane.token("cart"))).await.unwrap();
+    std::fs::write(folder.join("own"), &texts[0]).unwrap();
+    let subject = openssl(&folder, "x509 -in own -noout -subject -nameopt multiline");
+    assert!(subject.contains(ME) && !subject.contains("anything"), "{subject}");
 }
 
 #[tokio::test]
