@@ -4,18 +4,22 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::runtime::Builder;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::args::{Args, Command, ProxyArgs, VersionArgs};
 use crate::bootstrap::LogFormat;
+use crate::metrics::Metrics;
 use crate::ready::Readiness;
 use crate::setup::{self, Setup};
+use crate::status::{AppProbes, Audience, Scrape, Status};
 use crate::surroundings::{POD_DIRECTORY, Surroundings};
 use crate::{Env, redirect, request, run, status, version, wait};
 
 /// Few threads: the agent mostly waits.
 const THREADS: usize = 2;
+/// One of each kind; more say nothing new.
+const ORDERS: usize = 2;
 
 /// Runs the command that the arguments name. `unknown` are flags that were left out of them.
 pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode> {
@@ -51,14 +55,32 @@ async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<
     tracing::info!(version = version::long(), "agent");
     let around = Surroundings::read(env, Path::new(POD_DIRECTORY))?;
     let Setup { envoy, settings, status_port } = setup::prepare(args, format, &around)?;
-    let readiness = Arc::new(Readiness::new(envoy.admin_port));
-    let (quit, quits) = mpsc::channel(1);
+    let metrics = Arc::new(Metrics::new().context("cannot count what the agent does")?);
+    // Nobody fetches a table of names yet.
+    let (_names_sender, names) = watch::channel(None);
+    let readiness = Arc::new(Readiness::new(envoy.admin_port, Vec::new()));
+    let (orders, told) = mpsc::channel(ORDERS);
     let mut servers = JoinSet::new();
     if status_port != 0 {
         let listener = status::bind(status_port).await?;
-        servers.spawn(status::serve(listener, Arc::clone(&readiness), quit));
+        let address = around.instance_addresses()[0];
+        let env = &around.env;
+        let status = Status {
+            readiness: Arc::clone(&readiness),
+            orders,
+            metrics: Arc::clone(&metrics),
+            metrics_for: match env.flag("METRICS_LOCALHOST_ACCESS_ONLY") {
+                Some(true) => Audience::Localhost,
+                _ => Audience::Everybody,
+            },
+            scrape: Scrape::read(env, args.proxy_type, (status_port, envoy.own_ports[1]))?,
+            probes: AppProbes::read(env, address)?,
+            names: names.clone(),
+            port: status_port,
+        };
+        servers.spawn(status::serve(listener, status));
     }
-    let status = run::run(envoy, settings, readiness, quits).await?;
+    let status = run::run(envoy, settings, readiness, told).await?;
     servers.shutdown().await;
     tracing::info!(status, "agent ends");
     // A status has eight bits, whatever Envoy's was made of.
