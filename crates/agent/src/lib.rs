@@ -18,6 +18,7 @@
 
 mod bootstrap;
 mod connections;
+mod dns;
 mod downward;
 mod duration;
 mod envoy_args;
