@@ -23,6 +23,7 @@ mod downward;
 mod duration;
 mod envoy_args;
 mod exchange;
+mod health;
 mod http_client;
 mod metrics;
 mod name_table;

@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 
 use crate::args::{Args, Command, ProxyArgs, VersionArgs};
 use crate::bootstrap::LogFormat;
+use crate::dns::{Dns, DnsSettings};
 use crate::metrics::Metrics;
-use crate::ready::Readiness;
+use crate::ready::{Condition, Readiness};
 use crate::setup::{self, Setup};
 use crate::status::{AppProbes, Audience, Scrape, Status};
 use crate::surroundings::{POD_DIRECTORY, Surroundings};
@@ -20,6 +21,8 @@ use crate::{Env, redirect, request, run, status, version, wait};
 const THREADS: usize = 2;
 /// One of each kind; more say nothing new.
 const ORDERS: usize = 2;
+/// Only changes are told, and those come seconds apart.
+const HEALTH_EVENTS: usize = 8;
 
 /// Runs the command that the arguments name. `unknown` are flags that were left out of them.
 pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode> {
@@ -54,17 +57,33 @@ pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode
 async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<ExitCode> {
     tracing::info!(version = version::long(), "agent");
     let around = Surroundings::read(env, Path::new(POD_DIRECTORY))?;
-    let Setup { envoy, settings, status_port } = setup::prepare(args, format, &around)?;
+    let Setup { envoy, settings, status_port, domain, probe } = setup::prepare(args, format, &around)?;
     let metrics = Arc::new(Metrics::new().context("cannot count what the agent does")?);
-    // Nobody fetches a table of names yet.
+    // Whoever speaks to the xDS server puts the name table here, and takes what the probes say about the workload.
     let (_names_sender, names) = watch::channel(None);
-    let readiness = Arc::new(Readiness::new(envoy.admin_port, Vec::new()));
-    let (orders, told) = mpsc::channel(ORDERS);
+    let (health, _health_events) = mpsc::channel(HEALTH_EVENTS);
+    let env = &around.env;
+    let namespace = env.get("POD_NAMESPACE").unwrap_or_default();
     let mut servers = JoinSet::new();
+    let mut conditions = Vec::new();
+    if let Some(file) = env.get("GRPC_XDS_BOOTSTRAP") {
+        conditions.push(Condition::GrpcBootstrap(file.into()));
+    }
+    if let Some(settings) = DnsSettings::read(env, namespace, &domain)? {
+        conditions.push(Condition::Names(names.clone()));
+        let dns = Dns::bind(settings).await?;
+        let served = dns.serve(names.clone(), Arc::clone(&metrics));
+        servers.spawn(async { Ok(served.await) });
+    }
+    let readiness = Arc::new(Readiness::new(envoy.admin_port, conditions));
+    let address = around.instance_addresses()[0];
+    if let Some(probe) = probe {
+        let checks = probe.at(address, env).run(Arc::clone(&readiness), health);
+        servers.spawn(async { Ok(checks.await) });
+    }
+    let (orders, told) = mpsc::channel(ORDERS);
     if status_port != 0 {
         let listener = status::bind(status_port).await?;
-        let address = around.instance_addresses()[0];
-        let env = &around.env;
         let status = Status {
             readiness: Arc::clone(&readiness),
             orders,

@@ -26,7 +26,8 @@ use tokio::sync::{mpsc, watch};
 use crate::metrics::Metrics;
 use crate::name_table::NameTable;
 use crate::ready::Readiness;
-pub(crate) use app_probes::AppProbes;
+pub(crate) use app_probes::{AppProbes, speak_from};
+pub(crate) use grpc_health::check as grpc_health;
 pub(crate) use scrape::Scrape;
 
 #[derive(Debug, thiserror::Error)]

@@ -145,7 +145,10 @@ async fn names_of_the_table_are_answered_whole_or_cut() {
     assert!(cut.len() <= 512 && cut[2] & 2 != 0 && addresses(&cut).len() > 20);
     // An alias, and behind it what it stands for.
     let alias = over_tcp(server, &question("big.example.shop.svc.cluster.local", TYPE_A)).await;
-    assert_eq!((alias[7], addresses(&alias)[1]), (101, Ipv4Addr::new(10, 0, 0, 1)));
+    assert_eq!(alias[7], 101);
+    assert!(addresses(&alias).contains(&Ipv4Addr::new(10, 0, 0, 100)));
+    let target = to_wire("big.example").unwrap();
+    assert!(alias.windows(target.len()).any(|window| window == target));
     let other_family = over_udp(server, &question("big.example", TYPE_AAAA)).await;
     assert_eq!((other_family[3], other_family[7]), (0, 0));
     // A table that cannot be read changes nothing.

@@ -208,7 +208,7 @@ impl From<StatusCode> for Verdict {
 }
 
 /// An address of Envoy's passthrough, which redirection leaves alone.
-fn speak_from(address: IpAddr) -> IpAddr {
+pub(crate) fn speak_from(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => IpAddr::from([127, 0, 0, 6]),
         IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 6]),
