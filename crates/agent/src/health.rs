@@ -136,7 +136,8 @@ impl HealthCheck {
         let seconds = |seconds: u32, least: u32| Duration::from_secs(seconds.max(least).into());
         let ReadinessProbe { initial_delay_seconds, period_seconds, .. } = self.probe;
         sleep(seconds(initial_delay_seconds, 0)).await;
-        let mut period = interval(if period_seconds == 0 { seconds(10, 1) } else { seconds(period_seconds, 1) });
+        let mut period =
+            interval(if period_seconds == 0 { seconds(10, 1) } else { seconds(period_seconds, 1) });
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut thresholds = Thresholds::new(self.probe.success_threshold, self.probe.failure_threshold);
         loop {

@@ -44,8 +44,11 @@ impl Metrics {
             IntCounterVec::new(Opts::new("scrape_failures_total", "Scrapes that failed."), &["type"])?;
         registry.register(Box::new(scrape_failures.clone()))?;
         let dns_upstream_duration = Histogram::with_opts(
-            HistogramOpts::new("dns_upstream_request_duration_seconds", "Time that upstream DNS servers take.")
-                .buckets(DNS_BUCKETS.to_vec()),
+            HistogramOpts::new(
+                "dns_upstream_request_duration_seconds",
+                "Time that upstream DNS servers take.",
+            )
+            .buckets(DNS_BUCKETS.to_vec()),
         )?;
         registry.register(Box::new(dns_upstream_duration.clone()))?;
         Ok(Self {

@@ -57,19 +57,19 @@ pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode
 async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<ExitCode> {
     tracing::info!(version = version::long(), "agent");
     let around = Surroundings::read(env, Path::new(POD_DIRECTORY))?;
-    let Setup { envoy, settings, status_port, domain, probe } = setup::prepare(args, format, &around)?;
+    let Setup { envoy, settings, status_port, namespace, domain, probe } =
+        setup::prepare(args, format, &around)?;
     let metrics = Arc::new(Metrics::new().context("cannot count what the agent does")?);
     // Whoever speaks to the xDS server puts the name table here, and takes what the probes say about the workload.
     let (_names_sender, names) = watch::channel(None);
     let (health, _health_events) = mpsc::channel(HEALTH_EVENTS);
     let env = &around.env;
-    let namespace = env.get("POD_NAMESPACE").unwrap_or_default();
     let mut servers = JoinSet::new();
     let mut conditions = Vec::new();
     if let Some(file) = env.get("GRPC_XDS_BOOTSTRAP") {
         conditions.push(Condition::GrpcBootstrap(file.into()));
     }
-    if let Some(settings) = DnsSettings::read(env, namespace, &domain)? {
+    if let Some(settings) = DnsSettings::read(env, &namespace, &domain)? {
         conditions.push(Condition::Names(names.clone()));
         let dns = Dns::bind(settings).await?;
         let served = dns.serve(names.clone(), Arc::clone(&metrics));

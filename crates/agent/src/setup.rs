@@ -18,6 +18,7 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     /// 0: none.
     pub(crate) status_port: u16,
+    pub(crate) namespace: String,
     /// Suffix of the workload's host names.
     pub(crate) domain: String,
     /// How a workload outside of Kubernetes is asked whether it is well.
@@ -101,7 +102,8 @@ pub(crate) fn prepare(
         envoy,
         settings: Settings { restart: restart(args, around), drain },
         status_port: config.status_port,
-        domain: node_options.domain,
+        namespace: node.namespace,
+        domain: node.domain,
         probe: ReadinessProbe::read(&config.said)?,
     })
 }

@@ -176,7 +176,10 @@ mod tests {
         for name in ["cart", "cart.shop", "cart.shop.svc", "cart.shop.svc.cluster.local", "bank.money"] {
             assert_eq!(found(name, TYPE_A), plain(1), "{name}");
         }
-        assert_eq!((found("bank", TYPE_A), found("far", TYPE_A), found("far.shop", TYPE_A)), (None, None, None));
+        assert_eq!(
+            (found("bank", TYPE_A), found("far", TYPE_A), found("far.shop", TYPE_A)),
+            (None, None, None)
+        );
         assert_eq!(found("far.shop.svc.other.local", TYPE_A), plain(1));
         assert_eq!((found("cart", TYPE_AAAA), found("bank.money", TYPE_AAAA)), (plain(1), plain(0)));
         assert_eq!(found("cart", 16), None);

@@ -192,7 +192,8 @@ async fn a_silent_server_is_no_obstacle() {
     let stand = Stand::new(&mut tasks, 1).await;
     for order in [Order::InTurn, Order::AtOnce] {
         let servers = [silent.local_addr().unwrap(), stand.address];
-        let timeout = if order == Order::InTurn { Duration::from_millis(100) } else { Duration::from_secs(600) };
+        let timeout =
+            if order == Order::InTurn { Duration::from_millis(100) } else { Duration::from_secs(600) };
         let without_table = WithoutTable::AskUpstream;
         let (server, _names) =
             start(&mut tasks, DnsSettings { order, timeout, without_table, ..settings(&servers) }).await;
@@ -215,7 +216,10 @@ async fn a_taken_port_is_told_with_what_to_do() {
     let taken = Dns::bind(settings(&[])).await.unwrap();
     let again = DnsSettings { listen: vec![taken.address()], ..settings(&[]) };
     let error = Dns::bind(again).await.err().unwrap();
-    assert!(matches!(error, DnsError::Bind { .. }) && error.to_string().contains("DNS_PROXY_ADDR"), "{error}");
+    assert!(
+        matches!(error, DnsError::Bind { .. }) && error.to_string().contains("DNS_PROXY_ADDR"),
+        "{error}"
+    );
 }
 
 #[test]

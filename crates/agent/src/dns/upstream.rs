@@ -117,7 +117,9 @@ impl Upstream {
     }
 
     fn remember(&self, key: (Transport, Vec<u8>), query: &Query<'_>, packet: &[u8]) {
-        let Some((ttls, seconds)) = lifetimes(packet, query).filter(|(_, seconds)| *seconds > 0) else { return };
+        let Some((ttls, seconds)) = lifetimes(packet, query).filter(|(_, seconds)| *seconds > 0) else {
+            return;
+        };
         let mut all = self.remembered.lock().expect("nobody panics while holding it");
         if all.len() >= REMEMBERED {
             all.retain(|_, kept| kept.since.elapsed().as_secs() < u64::from(kept.seconds));
@@ -153,7 +155,8 @@ async fn exchange(
 
 /// From a port and with a number that nobody can foresee, so that nobody can answer in the server's place.
 async fn over_udp(server: SocketAddr, query: &Query<'_>) -> io::Result<Vec<u8>> {
-    let any = if server.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any =
+        if server.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     let (packet, id) = renumbered(query.packet);

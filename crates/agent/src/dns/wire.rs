@@ -157,7 +157,9 @@ fn record(out: &mut Vec<u8>, owner: u16, kind: u16, data: &[u8]) {
 
 /// Whether this answers that question, and not what somebody else made up.
 pub(super) fn answers(packet: &[u8], query: &Query<'_>, id: [u8; 2]) -> bool {
-    let same = |asked: &[u8]| packet.get(HEADER..HEADER + asked.len()).is_some_and(|q| q.eq_ignore_ascii_case(asked));
+    let same = |asked: &[u8]| {
+        packet.get(HEADER..HEADER + asked.len()).is_some_and(|q| q.eq_ignore_ascii_case(asked))
+    };
     packet.len() >= HEADER && packet[..2] == id && packet[2] & RESPONSE != 0 && same(query.question())
 }
 

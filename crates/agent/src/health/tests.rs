@@ -41,7 +41,12 @@ async fn workloads_are_asked_in_their_way() {
     assert!(ask(json!({ "httpGet": { "port": port } })).await.unwrap_err().contains("cannot connect"));
     assert_eq!(ask(json!({ "exec": { "command": ["true"] } })).await, Ok(()));
     assert!(ask(json!({ "exec": { "command": ["false"] } })).await.unwrap_err().contains("exit status: 1"));
-    assert!(ask(json!({ "exec": { "command": ["/no/such"] } })).await.unwrap_err().contains("cannot run /no/such"));
+    assert!(
+        ask(json!({ "exec": { "command": ["/no/such"] } }))
+            .await
+            .unwrap_err()
+            .contains("cannot run /no/such")
+    );
 }
 
 #[test]

@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn names_may_hold_anything() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 3 0 99 8192 3 18446744073709551615";
+        let stat =
+            "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 3 0 99 8192 3 18446744073709551615";
         let read = Process { cpu_seconds: 2.0, resident: 12_288, addresses: 8_192 };
         assert_eq!(Process::read(stat, 4_096), Some(read));
         assert_eq!(Process::read("nonsense", 4_096), None);

@@ -27,7 +27,9 @@ pub(crate) enum AppProbesError {
     /// Only the injector writes it, so it is damaged.
     #[error("{VARIABLE} is not what the injector writes: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("{VARIABLE}: {0:?} must be /app-health/<container>/<livez, readyz or startupz> or /app-lifecycle/<container>/<prestopz or poststartz>")]
+    #[error(
+        "{VARIABLE}: {0:?} must be /app-health/<container>/<livez, readyz or startupz> or /app-lifecycle/<container>/<prestopz or poststartz>"
+    )]
     Path(String),
     #[error("{VARIABLE}: {0} must have exactly one of httpGet, tcpSocket and grpc")]
     Kind(String),
@@ -97,7 +99,8 @@ impl AppProbes {
                 return Err(AppProbesError::Path(path.clone()));
             }
             let Probe { http_get, tcp_socket, grpc, .. } = probe;
-            if [http_get.is_some(), tcp_socket.is_some(), grpc.is_some()].iter().filter(|is| **is).count() != 1
+            if [http_get.is_some(), tcp_socket.is_some(), grpc.is_some()].iter().filter(|is| **is).count()
+                != 1
             {
                 return Err(AppProbesError::Kind(path.clone()));
             }
@@ -138,10 +141,15 @@ impl AppProbes {
                 Probe { .. } => Ok(StatusCode::INTERNAL_SERVER_ERROR.into()),
             }
         };
-        let verdict: anyhow::Result<Verdict> =
-            timeout(after, verdict).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {seconds}s")));
+        let verdict: anyhow::Result<Verdict> = timeout(after, verdict)
+            .await
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {seconds}s")));
         verdict.unwrap_or_else(|error| {
-            tracing::error!(path = asked.path, error = format!("{error:#}"), "probe of the application failed");
+            tracing::error!(
+                path = asked.path,
+                error = format!("{error:#}"),
+                "probe of the application failed"
+            );
             StatusCode::INTERNAL_SERVER_ERROR.into()
         })
     }

@@ -58,7 +58,11 @@ pub(super) fn acceptable(accept: &str, from: From) -> String {
     let total = chosen.len();
     let ranked = chosen.into_iter().enumerate().map(|(at, (kind, parameters))| {
         let quality = quality(total - at, total);
-        if parameters.is_empty() { format!("{kind};{quality}") } else { format!("{kind};{parameters};{quality}") }
+        if parameters.is_empty() {
+            format!("{kind};{quality}")
+        } else {
+            format!("{kind};{parameters};{quality}")
+        }
     });
     ranked.collect::<Vec<_>>().join(",")
 }

@@ -14,7 +14,8 @@ pub(super) fn answer(asked: &HeaderMap, content_type: &'static str, body: Vec<u8
     if body.len() >= SMALLEST && accepts(asked) {
         let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
         if let Ok(compressed) = encoder.write_all(&body).and_then(|()| encoder.finish()) {
-            let headers = [(CONTENT_TYPE, content_type), (CONTENT_ENCODING, "gzip"), (VARY, "accept-encoding")];
+            let headers =
+                [(CONTENT_TYPE, content_type), (CONTENT_ENCODING, "gzip"), (VARY, "accept-encoding")];
             return (headers, compressed).into_response();
         }
     }

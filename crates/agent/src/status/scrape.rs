@@ -33,7 +33,9 @@ pub(crate) enum ScrapeError {
     Json(#[from] serde_json::Error),
     #[error("{VARIABLE}: {0:?} is not a port")]
     Port(String),
-    #[error("{VARIABLE}: port {0} is one of the proxy's own, whose metrics are merged already; set prometheus.io/port to the application's")]
+    #[error(
+        "{VARIABLE}: port {0} is one of the proxy's own, whose metrics are merged already; set prometheus.io/port to the application's"
+    )]
     Own(u16),
 }
 
@@ -100,7 +102,8 @@ impl Scrape {
     /// The format and the text.
     pub(crate) async fn merged(&self, asked: &Asked<'_>, metrics: &Metrics) -> (&'static str, Vec<u8>) {
         metrics.scrapes.inc();
-        let (envoy, applications) = tokio::join!(self.envoy(asked, metrics), self.applications(asked, metrics));
+        let (envoy, applications) =
+            tokio::join!(self.envoy(asked, metrics), self.applications(asked, metrics));
         let mut formats = applications.iter().map(|(format, _)| *format);
         let first = formats.next().unwrap_or(formats::TEXT);
         // Bodies of two kinds are valid as neither; most readers take both for text.
@@ -143,7 +146,12 @@ impl Scrape {
             match scrape(asked.headers, &wanted, LARGEST_APPLICATION).await {
                 Ok((content_type, body)) => found.push((formats::format_of(&content_type), body)),
                 Err(error) => {
-                    tracing::error!(port, path, error = format!("{error:#}"), "cannot scrape the application");
+                    tracing::error!(
+                        port,
+                        path,
+                        error = format!("{error:#}"),
+                        "cannot scrape the application"
+                    );
                     metrics.scrape_failed(Scraped::Application);
                 }
             }
@@ -190,7 +198,8 @@ async fn scrape(headers: &HeaderMap, wanted: &Wanted<'_>, limit: usize) -> anyho
 
 fn patience(headers: &HeaderMap) -> Duration {
     let told = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
-    told.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map_or(LONGEST, |told| told.min(LONGEST))
+    told.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .map_or(LONGEST, |told| told.min(LONGEST))
 }
 
 /// What follows begins on a line of its own.

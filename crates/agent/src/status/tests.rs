@@ -13,6 +13,7 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use super::{AppProbes, Audience, Order, Scrape, Status, bind, serve};
 use crate::Env;
@@ -164,7 +165,9 @@ async fn probes_of_http_are_kubelets() {
         .route("/sick", get(|| async { (StatusCode::IM_A_TEAPOT, "x".repeat(20 << 10)) }));
     let port = application(&mut tasks, router).await;
     let probe = |name: &str, path: &str| {
-        format!(r#""/app-health/{name}/livez":{{"httpGet":{{"path":"{path}","port":{port}}},"timeoutSeconds":60}}"#)
+        format!(
+            r#""/app-health/{name}/livez":{{"httpGet":{{"path":"{path}","port":{port}}},"timeoutSeconds":60}}"#
+        )
     };
     let text = [
         probe("seen", "seen"),
@@ -172,7 +175,10 @@ async fn probes_of_http_are_kubelets() {
         probe("far", "/around?n=10"),
         probe("away", "/away"),
         probe("sick", "/sick"),
-        format!(r#""/app-health/gone/readyz":{{"httpGet":{{"port":{}}},"timeoutSeconds":60}}"#, closed_port()),
+        format!(
+            r#""/app-health/gone/readyz":{{"httpGet":{{"port":{}}},"timeoutSeconds":60}}"#,
+            closed_port()
+        ),
     ];
     let env = Env::from([("ISTIO_KUBE_APP_PROBERS", format!("{{{}}}", text.join(",")).as_str())]);
     let stage = Stage::new(&env, 0, 0).await;
@@ -219,9 +225,12 @@ fn wrong_probes_are_told() {
 #[tokio::test]
 async fn metrics_of_all_are_one_answer() {
     let mut tasks = JoinSet::new();
-    let envoy = Router::new().route("/stats/prometheus", get(|uri: http::Uri| async move {
-        format!("envoy_a 1\n# query {}", uri.query().unwrap_or_default())
-    }));
+    let envoy = Router::new().route(
+        "/stats/prometheus",
+        get(
+            |uri: http::Uri| async move { format!("envoy_a 1\n# query {}", uri.query().unwrap_or_default()) },
+        ),
+    );
     let open = |text: &'static str| async move {
         ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0")], text)
     };
@@ -239,7 +248,12 @@ async fn metrics_of_all_are_one_answer() {
     };
     let stage = Stage::new(&targets(&["/one", "/none", "/two"]), 0, envoy).await;
     let received = stage.get("/stats/prometheus?usedonly", HeaderMap::new()).await;
-    assert!(received.headers[CONTENT_TYPE].to_str().unwrap().starts_with("application/openmetrics-text; version=1"));
+    assert!(
+        received.headers[CONTENT_TYPE]
+            .to_str()
+            .unwrap()
+            .starts_with("application/openmetrics-text; version=1")
+    );
     let text = String::from_utf8(received.body).unwrap();
     let end = "envoy_a 1\n# query usedonly\napp_one 1\napp_two 2\n# EOF\n";
     assert!(text.starts_with("# HELP istio_agent_") && text.ends_with(end), "{text}");
@@ -258,4 +272,81 @@ async fn metrics_of_all_are_one_answer() {
     let text = String::from_utf8(received.body).unwrap();
     assert!(text.ends_with("app_one 1\napp_text 3\n"), "{text}");
     drop((stage.tasks, mixed.tasks));
+}
+
+/// An application that speaks TLS with a certificate that nobody vouches for, and what else it is told to.
+async fn secured(tasks: &mut JoinSet<std::io::Result<()>>, alpn: &[&[u8]]) -> u16 {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["nobody.example".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tasks.spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let stream = acceptor.accept(stream).await?;
+            let service =
+                hyper::service::service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+                    let body = http_body_util::Full::new(Bytes::from(format!("{:?}", request.version())));
+                    Ok::<_, std::convert::Infallible>(hyper::Response::new(body))
+                });
+            let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let _gone = builder.serve_connection(hyper_util::rt::TokioIo::new(stream), service).await;
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn probes_of_https_ask_nobody_who_it_is() {
+    let mut tasks = JoinSet::new();
+    for (alpn, version) in [(&[b"h2".as_slice(), b"http/1.1"][..], "HTTP/2.0"), (&[], "HTTP/1.1")] {
+        let port = secured(&mut tasks, alpn).await;
+        let text = format!(
+            r#"{{"/app-health/a/livez":{{"httpGet":{{"port":{port},"scheme":"HTTPS"}},"timeoutSeconds":60}}}}"#
+        );
+        let stage = Stage::new(&Env::from([("ISTIO_KUBE_APP_PROBERS", text.as_str())]), 0, 0).await;
+        assert_eq!(stage.ask(Method::GET, "/app-health/a/livez").await, (200, version.to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn probes_of_grpc_ask_the_health_service() {
+    let mut tasks = JoinSet::new();
+    let (reporter, service) = tonic_health::server::health_reporter();
+    let port = closed_port();
+    let mut servers = JoinSet::new();
+    servers.spawn(async move {
+        let server = tonic::transport::Server::builder().add_service(service);
+        server.serve(([127, 0, 0, 1], port).into()).await.unwrap();
+    });
+    let plain = application(&mut tasks, Router::new()).await;
+    let probe = |name: &str, port: u16, service: &str| {
+        format!(
+            r#""/app-health/{name}/livez":{{"grpc":{{"port":{port},"service":{service}}},"timeoutSeconds":60}}"#
+        )
+    };
+    let text = [
+        probe("all", port, "null"),
+        probe("shop", port, r#""shop""#),
+        probe("other", port, r#""other""#),
+        probe("plain", plain, "null"),
+    ];
+    let env = Env::from([("ISTIO_KUBE_APP_PROBERS", format!("{{{}}}", text.join(",")).as_str())]);
+    let stage = Stage::new(&env, 0, 0).await;
+    let ask = async |name: &str| stage.ask(Method::GET, &format!("/app-health/{name}/livez")).await.0;
+    while ask("all").await != 200 {}
+    reporter.set_service_status("shop", tonic_health::ServingStatus::NotServing).await;
+    assert_eq!((ask("shop").await, ask("other").await, ask("plain").await), (500, 500, 500));
+    reporter.set_service_status("shop", tonic_health::ServingStatus::Serving).await;
+    assert_eq!(ask("shop").await, 200);
 }

@@ -238,5 +238,9 @@ fn who_drained_early_ends_at_once() {
     check("not there", KUBERNETES, &[START, (1, Event::DrainEarly, None, None)]);
     let again = (250, Event::Tick, Some(Action::Spawn), None);
     let anew = (300, Event::Terminate, Some(Action::Drain), None);
-    check("another one", MACHINE, &[START, UP, early, (5, BAD, None, Some(205)), again, (260, Event::Spawned, None, None), anew]);
+    check(
+        "another one",
+        MACHINE,
+        &[START, UP, early, (5, BAD, None, Some(205)), again, (260, Event::Spawned, None, None), anew],
+    );
 }

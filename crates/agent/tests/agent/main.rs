@@ -2,6 +2,7 @@
 //!
 //! Most tests run a script in Envoy's place. Those that need a real Envoy run when `PILOT_ENVOY` names one.
 
+mod status;
 mod support;
 
 use support::{Agent, Settings};
@@ -185,6 +186,12 @@ fn a_real_envoy_becomes_ready() {
     support::until("readiness", ready);
     let statistics = support::ask(scrapes, "GET", "/stats/prometheus").unwrap();
     assert!(statistics.contains("envoy_server_state"), "{statistics}");
+    let merged = agent.ask_status("GET", "/stats/prometheus").unwrap();
+    for name in ["envoy_server_state", "istio_agent_startup_duration_seconds", "istio_agent_scrapes_total 1"]
+    {
+        assert!(merged.contains(name), "{name} is missing: {merged}");
+    }
+    assert!(!merged.contains("scrape_failures_total{"), "{merged}");
     let first = agent.envoy_other_than(0);
     support::kill("KILL", first);
     agent.envoy_other_than(first);
