@@ -73,13 +73,19 @@ async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<
         conditions.push(Condition::Names(names.clone()));
         let dns = Dns::bind(settings).await?;
         let served = dns.serve(names.clone(), Arc::clone(&metrics));
-        servers.spawn(async { Ok(served.await) });
+        servers.spawn(async {
+            served.await;
+            Ok(())
+        });
     }
     let readiness = Arc::new(Readiness::new(envoy.admin_port, conditions));
     let address = around.instance_addresses()[0];
     if let Some(probe) = probe {
         let checks = probe.at(address, env).run(Arc::clone(&readiness), health);
-        servers.spawn(async { Ok(checks.await) });
+        servers.spawn(async {
+            checks.await;
+            Ok(())
+        });
     }
     let (orders, told) = mpsc::channel(ORDERS);
     if status_port != 0 {

@@ -6,12 +6,12 @@ use tokio::net::TcpListener;
 use super::{HealthEvent, ReadinessProbe, Thresholds};
 use crate::Env;
 
-fn read(probe: serde_json::Value) -> anyhow::Result<Option<ReadinessProbe>> {
+fn read(probe: &serde_json::Value) -> anyhow::Result<Option<ReadinessProbe>> {
     ReadinessProbe::read(json!({ "readinessProbe": probe }).as_object().unwrap())
 }
 
 async fn ask(probe: serde_json::Value) -> Result<(), String> {
-    let mut probe = read(probe).unwrap().unwrap();
+    let mut probe = read(&probe).unwrap().unwrap();
     probe.timeout_seconds = 60;
     let check = probe.at(IpAddr::from([127, 0, 0, 1]), &Env::default());
     check.check().await.map_err(|error| format!("{error:#}"))
@@ -51,8 +51,8 @@ async fn workloads_are_asked_in_their_way() {
 
 #[test]
 fn a_probe_that_asks_nothing_is_told() {
-    assert!(read(json!(null)).unwrap().is_none());
-    let error = |probe| read(probe).unwrap_err().to_string();
+    assert!(read(&json!(null)).unwrap().is_none());
+    let error = |probe: serde_json::Value| read(&probe).unwrap_err().to_string();
     assert!(error(json!({ "periodSeconds": 1 })).contains("one of httpGet, tcpSocket, exec and grpc"));
     assert!(error(json!({ "exec": { "command": [] } })).contains("command is empty"));
 }

@@ -73,7 +73,8 @@ impl Scrape {
     /// `ports` are those of the agent and of Envoy's metrics.
     pub(crate) fn read(env: &Env, proxy_type: ProxyType, ports: (u16, u16)) -> Result<Self, ScrapeError> {
         let (own, envoy) = ports;
-        let envoy = Some(envoy).filter(|_| env.flag("PILOT_AGENT_MERGE_ENVOY_STATS") != Some(false));
+        let envoy =
+            Some(envoy).filter(|port| *port != 0 && env.flag("PILOT_AGENT_MERGE_ENVOY_STATS") != Some(false));
         // Gateways show this port to everybody.
         let Some(text) = env.get(VARIABLE).filter(|_| proxy_type == ProxyType::Sidecar) else {
             return Ok(Self { envoy, applications: Vec::new() });

@@ -178,8 +178,11 @@ fn a_real_envoy_becomes_ready() {
     let own = writer.settings.file("own.json");
     std::fs::write(&own, bootstrap.to_string()).unwrap();
 
-    let settings =
-        writer.settings.again(&envoy).proxy(&format!("customConfigFile: {}\nconcurrency: 1", own.display()));
+    let settings = writer
+        .settings
+        .again(&envoy)
+        .proxy(&format!("customConfigFile: {}\nconcurrency: 1", own.display()))
+        .variable("ENVOY_PROMETHEUS_PORT", &scrapes.to_string());
     let agent = Agent::start(settings);
     let ready =
         || support::ask(door, "GET", "/healthz/ready").filter(|answer| answer.starts_with("HTTP/1.1 200"));
