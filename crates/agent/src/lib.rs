@@ -8,7 +8,7 @@
 //!        │                                                  ▼
 //!        └──────► envoy_args ────────────────► run ──► Envoy's process
 //!                                              │ ▲
-//!                        supervise (no I/O) ◄──┘ └── status: /healthz/ready, /quitquitquit
+//!                        supervise (no I/O) ◄──┘ └── status: /healthz/ready, /metrics, /app-health, /drain
 //! ```
 //!
 //! `redirect` is a program of its own: it has the kernel hand a workload's traffic to the proxy, and ends.
@@ -18,10 +18,15 @@
 
 mod bootstrap;
 mod connections;
+mod dns;
 mod downward;
 mod duration;
 mod envoy_args;
+mod exchange;
+mod health;
 mod http_client;
+mod metrics;
+mod name_table;
 mod node;
 mod process;
 mod proxy;

@@ -52,6 +52,8 @@ pub(crate) struct NodeOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) id: String,
+    pub(crate) namespace: String,
+    pub(crate) domain: String,
     pub(crate) cluster: String,
     pub(crate) locality: Locality,
     pub(crate) metadata: Map<String, Value>,
@@ -82,7 +84,7 @@ impl Node {
         let Identity { name, namespace, domain } = identity;
         let address = addresses.first().expect("a node has at least one address");
         let id = format!("{}~{address}~{name}.{namespace}~{domain}", options.proxy_type);
-        Ok(Self { id, cluster, locality, metadata: metadata.into_json(), addresses })
+        Ok(Self { id, cluster, namespace, domain, locality, metadata: metadata.into_json(), addresses })
     }
 
     /// The pod's annotations as the node tells them.

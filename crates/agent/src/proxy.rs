@@ -4,18 +4,25 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::runtime::Builder;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::args::{Args, Command, ProxyArgs, VersionArgs};
 use crate::bootstrap::LogFormat;
-use crate::ready::Readiness;
+use crate::dns::{Dns, DnsSettings};
+use crate::metrics::Metrics;
+use crate::ready::{Condition, Readiness};
 use crate::setup::{self, Setup};
+use crate::status::{AppProbes, Audience, Scrape, Status};
 use crate::surroundings::{POD_DIRECTORY, Surroundings};
 use crate::{Env, redirect, request, run, status, version, wait};
 
 /// Few threads: the agent mostly waits.
 const THREADS: usize = 2;
+/// One of each kind; more say nothing new.
+const ORDERS: usize = 2;
+/// Only changes are told, and those come seconds apart.
+const HEALTH_EVENTS: usize = 8;
 
 /// Runs the command that the arguments name. `unknown` are flags that were left out of them.
 pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode> {
@@ -50,15 +57,55 @@ pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode
 async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<ExitCode> {
     tracing::info!(version = version::long(), "agent");
     let around = Surroundings::read(env, Path::new(POD_DIRECTORY))?;
-    let Setup { envoy, settings, status_port } = setup::prepare(args, format, &around)?;
-    let readiness = Arc::new(Readiness::new(envoy.admin_port));
-    let (quit, quits) = mpsc::channel(1);
+    let Setup { envoy, settings, status_port, namespace, domain, probe } =
+        setup::prepare(args, format, &around)?;
+    let metrics = Arc::new(Metrics::new().context("cannot count what the agent does")?);
+    // Whoever speaks to the xDS server puts the name table here, and takes what the probes say about the workload.
+    let (_names_sender, names) = watch::channel(None);
+    let (health, _health_events) = mpsc::channel(HEALTH_EVENTS);
+    let env = &around.env;
     let mut servers = JoinSet::new();
+    let mut conditions = Vec::new();
+    if let Some(file) = env.get("GRPC_XDS_BOOTSTRAP") {
+        conditions.push(Condition::GrpcBootstrap(file.into()));
+    }
+    if let Some(settings) = DnsSettings::read(env, &namespace, &domain)? {
+        conditions.push(Condition::Names(names.clone()));
+        let dns = Dns::bind(settings).await?;
+        let served = dns.serve(names.clone(), Arc::clone(&metrics));
+        servers.spawn(async {
+            served.await;
+            Ok(())
+        });
+    }
+    let readiness = Arc::new(Readiness::new(envoy.admin_port, conditions));
+    let address = around.instance_addresses()[0];
+    if let Some(probe) = probe {
+        let checks = probe.at(address, env).run(Arc::clone(&readiness), health);
+        servers.spawn(async {
+            checks.await;
+            Ok(())
+        });
+    }
+    let (orders, told) = mpsc::channel(ORDERS);
     if status_port != 0 {
         let listener = status::bind(status_port).await?;
-        servers.spawn(status::serve(listener, Arc::clone(&readiness), quit));
+        let status = Status {
+            readiness: Arc::clone(&readiness),
+            orders,
+            metrics: Arc::clone(&metrics),
+            metrics_for: match env.flag("METRICS_LOCALHOST_ACCESS_ONLY") {
+                Some(true) => Audience::Localhost,
+                _ => Audience::Everybody,
+            },
+            scrape: Scrape::read(env, args.proxy_type, (status_port, envoy.own_ports[1]))?,
+            probes: AppProbes::read(env, address)?,
+            names: names.clone(),
+            port: status_port,
+        };
+        servers.spawn(status::serve(listener, status));
     }
-    let status = run::run(envoy, settings, readiness, quits).await?;
+    let status = run::run(envoy, settings, readiness, told).await?;
     servers.shutdown().await;
     tracing::info!(status, "agent ends");
     // A status has eight bits, whatever Envoy's was made of.

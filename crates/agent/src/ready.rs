@@ -1,6 +1,11 @@
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::http_client::{HttpError, Question};
 
@@ -37,6 +42,12 @@ pub(crate) enum NotReady {
     NotLive(&'static str),
     #[error("Envoy's workers have not started yet")]
     NoWorkers,
+    /// A client of gRPC could not start yet.
+    #[error("there is no gRPC bootstrap in {} yet", .0.display())]
+    NoFile(PathBuf),
+    /// Names would be answered with failures.
+    #[error("no table of names from the xDS server yet")]
+    NoNames,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,10 +66,31 @@ impl std::fmt::Display for Updates {
     }
 }
 
+/// What must be there besides a working Envoy.
+#[derive(Clone, Debug)]
+pub(crate) enum Condition {
+    /// The bootstrap for clients of gRPC.
+    GrpcBootstrap(PathBuf),
+    /// A name table, where the agent answers DNS queries.
+    Names(watch::Receiver<Option<Bytes>>),
+}
+
+impl Condition {
+    fn check(&self) -> Result<(), NotReady> {
+        match self {
+            Self::GrpcBootstrap(file) if !file.exists() => Err(NotReady::NoFile(file.clone())),
+            Self::Names(names) if names.borrow().is_none() => Err(NotReady::NoNames),
+            Self::GrpcBootstrap(_) | Self::Names(_) => Ok(()),
+        }
+    }
+}
+
 /// Whether the proxy can serve. An Envoy that was ready once stays so until it is replaced: probes come through Envoy, so
 /// one that is stuck fails them by itself.
 pub(crate) struct Readiness {
     admin_port: u16,
+    conditions: Vec<Condition>,
+    started: Instant,
     /// Which Envoy runs, and which was last found ready. The first is 1, so that none is ready at the start.
     envoy: AtomicU64,
     ready: AtomicU64,
@@ -66,9 +98,11 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    pub(crate) fn new(admin_port: u16) -> Self {
+    pub(crate) fn new(admin_port: u16, conditions: Vec<Condition>) -> Self {
         Self {
             admin_port,
+            conditions,
+            started: Instant::now(),
             envoy: AtomicU64::new(1),
             ready: AtomicU64::new(0),
             terminating: AtomicBool::new(false),
@@ -84,19 +118,21 @@ impl Readiness {
         self.terminating.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) async fn check(&self) -> Result<(), NotReady> {
+    /// Also, the first time that all is well, how long that took.
+    pub(crate) async fn check(&self) -> Result<Option<Duration>, NotReady> {
         if self.terminating.load(Ordering::SeqCst) {
             return Err(NotReady::Terminating);
         }
         // Taken before Envoy is asked: what an old one answers must not count for a new one.
         let envoy = self.envoy.load(Ordering::SeqCst);
         if self.ready.load(Ordering::SeqCst) == envoy {
-            return Ok(());
+            return Ok(None);
         }
         let url = format!("http://localhost:{}/stats?usedonly&filter={}", self.admin_port, escaped(FILTER));
         judge(&Question::get(url, TIMEOUT).ask().await?.body)?;
-        self.ready.store(envoy, Ordering::SeqCst);
-        Ok(())
+        self.conditions.iter().try_for_each(Condition::check)?;
+        let before = self.ready.swap(envoy, Ordering::SeqCst);
+        Ok((before == 0).then(|| self.started.elapsed()))
     }
 }
 

@@ -19,6 +19,7 @@ use crate::node::ProxyType;
 use crate::process;
 use crate::ready::Readiness;
 use crate::setup::Envoy;
+use crate::status::Order;
 use crate::supervise::{Action, Count, Event, Exit, Jitter, Settings, Supervisor};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,7 +46,7 @@ struct Runner {
 struct Orders {
     terminate: Signal,
     interrupt: Signal,
-    quit: mpsc::Receiver<()>,
+    told: mpsc::Receiver<Order>,
 }
 
 /// Runs Envoy until the agent is to end, and says with which status. Must run on the thread that the process began with:
@@ -54,12 +55,12 @@ pub(crate) async fn run(
     envoy: Envoy,
     settings: Settings,
     readiness: Arc<Readiness>,
-    quit: mpsc::Receiver<()>,
+    told: mpsc::Receiver<Order>,
 ) -> Result<i32, RunError> {
     let mut orders = Orders {
         terminate: signal(SignalKind::terminate()).map_err(RunError::Signals)?,
         interrupt: signal(SignalKind::interrupt()).map_err(RunError::Signals)?,
-        quit,
+        told,
     };
     let mut runner = Runner {
         envoy,
@@ -89,7 +90,10 @@ impl Runner {
             status = ended(&mut self.child) => self.ended(status),
             _ = orders.terminate.recv() => Event::Terminate,
             _ = orders.interrupt.recv() => Event::Terminate,
-            Some(()) = orders.quit.recv() => Event::Quit,
+            Some(order) = orders.told.recv() => match order {
+                Order::Quit => Event::Quit,
+                Order::Drain => Event::DrainEarly,
+            },
             Some(done) = self.calls.join_next() => done.expect("calls neither panic nor are they cut off"),
             () = sleep_or_forever(wake) => Event::Tick,
         }

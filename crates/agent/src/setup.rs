@@ -6,6 +6,7 @@ use pilot_base::Millis;
 use crate::args::{DEFAULT_MESH_FILE, ProxyArgs};
 use crate::bootstrap::{self, BootstrapOptions, LogFormat, Stack, XdsProtocol};
 use crate::envoy_args::{ArgsOptions, envoy_args, read_override};
+use crate::health::ReadinessProbe;
 use crate::node::{Node, NodeOptions, ProxyType};
 use crate::proxy_config::{self, Places, ProxyConfig, Tracer};
 use crate::supervise::{Drain, Restart, Settings};
@@ -17,6 +18,11 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     /// 0: none.
     pub(crate) status_port: u16,
+    pub(crate) namespace: String,
+    /// Suffix of the workload's host names.
+    pub(crate) domain: String,
+    /// How a workload outside of Kubernetes is asked whether it is well.
+    pub(crate) probe: Option<ReadinessProbe>,
 }
 
 /// How to start an Envoy and to talk to it.
@@ -96,6 +102,9 @@ pub(crate) fn prepare(
         envoy,
         settings: Settings { restart: restart(args, around), drain },
         status_port: config.status_port,
+        namespace: node.namespace,
+        domain: node.domain,
+        probe: ReadinessProbe::read(&config.said)?,
     })
 }
 

@@ -1,17 +1,34 @@
 //! What the agent answers on its own port.
 
+mod app_probes;
+mod formats;
+mod grpc_health;
+mod gzip;
+mod scrape;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, State};
-use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::extract::{ConnectInfo, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use prost::Message;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use crate::metrics::Metrics;
+use crate::name_table::NameTable;
 use crate::ready::Readiness;
+pub(crate) use app_probes::{AppProbes, speak_from};
+pub(crate) use grpc_health::check as grpc_health;
+pub(crate) use scrape::Scrape;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StatusError {
@@ -22,10 +39,33 @@ pub(crate) enum StatusError {
     Bind { port: u16, source: io::Error },
 }
 
+/// What the agent is told to do over its port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// End at once, without draining.
+    Quit,
+    /// Drain, and end at once when told to later.
+    Drain,
+}
+
+/// What there is to tell.
 #[derive(Clone)]
-struct Shared {
-    readiness: Arc<Readiness>,
-    quit: mpsc::Sender<()>,
+pub(crate) struct Status {
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics_for: Audience,
+    pub(crate) scrape: Scrape,
+    pub(crate) probes: AppProbes,
+    /// The last name table, as it came.
+    pub(crate) names: watch::Receiver<Option<Bytes>>,
+    pub(crate) port: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Audience {
+    Everybody,
+    Localhost,
 }
 
 /// On all addresses of both families where the machine has both.
@@ -41,22 +81,30 @@ pub(crate) async fn bind(port: u16) -> Result<TcpListener, StatusError> {
     }
 }
 
-/// Serves until it is dropped. `quit` hears of requests to end.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    readiness: Arc<Readiness>,
-    quit: mpsc::Sender<()>,
-) -> io::Result<()> {
+/// Serves until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, status: Status) -> io::Result<()> {
     let router = Router::new()
-        .route("/healthz/ready", get(ready))
+        .route("/healthz/ready", any(ready))
+        .route("/metrics", any(stats))
+        .route("/stats/prometheus", any(stats))
         .route("/quitquitquit", post(quit_now))
-        .with_state(Shared { readiness, quit });
+        .route("/drain", post(drain))
+        .route("/app-health/{*probe}", any(app_probe))
+        .route("/app-lifecycle/{*probe}", any(app_probe))
+        .route("/debug/ndsz", any(ndsz))
+        .with_state(status);
     axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
-async fn ready(State(shared): State<Shared>) -> (StatusCode, String) {
-    match shared.readiness.check().await {
-        Ok(()) => (StatusCode::OK, String::new()),
+async fn ready(State(status): State<Status>) -> (StatusCode, String) {
+    match status.readiness.check().await {
+        Ok(first) => {
+            if let Some(took) = first {
+                tracing::info!(millis = took.as_millis(), "proxy is ready");
+                status.metrics.startup_duration.set(took.as_secs_f64());
+            }
+            (StatusCode::OK, String::new())
+        }
         Err(reason) => {
             tracing::warn!(%reason, "proxy is not ready");
             (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"))
@@ -64,77 +112,63 @@ async fn ready(State(shared): State<Shared>) -> (StatusCode, String) {
     }
 }
 
-async fn quit_now(
-    State(shared): State<Shared>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-) -> (StatusCode, &'static str) {
-    if !peer.ip().to_canonical().is_loopback() {
-        return (StatusCode::FORBIDDEN, "only requests from localhost are allowed\n");
+async fn stats(
+    State(status): State<Status>,
+    peer: ConnectInfo<SocketAddr>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    if status.metrics_for == Audience::Localhost && !is_local(peer) {
+        return only_local();
     }
-    // A full channel holds a request to end already.
-    let _ = shared.quit.try_send(());
-    (StatusCode::OK, "OK")
+    let asked = scrape::Asked { query: query.as_deref(), headers: &headers };
+    let (format, text) = status.scrape.merged(&asked, &status.metrics).await;
+    gzip::answer(&headers, format, text)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
+async fn app_probe(State(status): State<Status>, uri: Uri, headers: HeaderMap) -> Response {
+    let asked = app_probes::Asked { path: uri.path(), headers: &headers, status_port: status.port };
+    let verdict = status.probes.ask(&asked).await;
+    (verdict.status, verdict.body).into_response()
+}
 
-    use axum::Router;
-    use axum::http::Method;
-    use axum::routing::get;
-    use tokio::net::TcpListener;
-    use tokio::sync::mpsc;
-    use tokio::task::JoinSet;
-
-    use super::{bind, serve};
-    use crate::http_client::Question;
-    use crate::ready::Readiness;
-    use crate::ready::tests::READY;
-
-    async fn ask(method: Method, port: u16, path: &str) -> (u16, String) {
-        let url = format!("http://localhost:{port}{path}");
-        let question = Question { method, url, body: String::new(), timeout: Duration::from_secs(60) };
-        let answer = question.ask().await.unwrap();
-        (answer.status.as_u16(), answer.body)
+async fn ndsz(State(status): State<Status>, peer: ConnectInfo<SocketAddr>) -> Response {
+    if !is_local(peer) {
+        return only_local();
     }
-
-    #[tokio::test]
-    async fn readiness_follows_envoy() {
-        let mut tasks = JoinSet::new();
-        let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let readiness = Arc::new(Readiness::new(admin.local_addr().unwrap().port()));
-        let listener = bind(0).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (quit, mut quits) = mpsc::channel(1);
-        tasks.spawn(serve(listener, Arc::clone(&readiness), quit));
-        let router = Router::new().route("/stats", get(|| async { READY }));
-        let envoy = tasks.spawn(async move { axum::serve(admin, router).await });
-
-        assert_eq!(ask(Method::GET, port, "/healthz/ready").await, (200, String::new()));
-        envoy.abort();
-        // It was ready once, so nobody is asked any more.
-        assert_eq!(ask(Method::GET, port, "/healthz/ready").await.0, 200);
-        readiness.envoy_started();
-        // Whether a connection that was accepted before is cut or refused is all the same.
-        while ask(Method::GET, port, "/healthz/ready").await.0 != 503 {}
-        let (status, reason) = ask(Method::GET, port, "/healthz/ready").await;
-        assert!(status == 503 && reason.starts_with("Envoy does not tell its state"), "{status} {reason}");
-        readiness.terminating();
-        let told = (503, "the proxy is terminating\n".to_owned());
-        assert_eq!(ask(Method::GET, port, "/healthz/ready").await, told);
-
-        assert_eq!(ask(Method::GET, port, "/quitquitquit").await.0, 405);
-        assert!(quits.try_recv().is_err());
-        assert_eq!(ask(Method::POST, port, "/quitquitquit").await, (200, "OK".to_owned()));
-        assert_eq!(quits.try_recv(), Ok(()));
+    let json = [(CONTENT_TYPE, "application/json")];
+    let names = status.names.borrow().clone();
+    match names.map(NameTable::decode) {
+        None => (StatusCode::NOT_FOUND, json, "{}".to_owned()).into_response(),
+        Some(Ok(table)) => (json, table.to_json().to_string()).into_response(),
+        Some(Err(error)) => {
+            let reason = format!("the name table cannot be read: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, reason).into_response()
+        }
     }
+}
 
-    #[tokio::test]
-    async fn a_taken_port_is_told_with_what_to_do() {
-        let taken = bind(0).await.unwrap();
-        let error = bind(taken.local_addr().unwrap().port()).await.unwrap_err();
-        assert!(error.to_string().contains("statusPort in PROXY_CONFIG"), "{error}");
+async fn quit_now(State(status): State<Status>, peer: ConnectInfo<SocketAddr>) -> Response {
+    order(&status, peer, Order::Quit)
+}
+
+async fn drain(State(status): State<Status>, peer: ConnectInfo<SocketAddr>) -> Response {
+    order(&status, peer, Order::Drain)
+}
+
+fn order(status: &Status, peer: ConnectInfo<SocketAddr>, order: Order) -> Response {
+    if !is_local(peer) {
+        return only_local();
     }
+    // A full channel holds enough orders already.
+    let _ = status.orders.try_send(order);
+    "OK".into_response()
+}
+
+fn is_local(ConnectInfo(peer): ConnectInfo<SocketAddr>) -> bool {
+    peer.ip().to_canonical().is_loopback()
+}
+
+fn only_local() -> Response {
+    (StatusCode::FORBIDDEN, "Only requests from localhost are allowed\n").into_response()
 }

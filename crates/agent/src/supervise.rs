@@ -8,7 +8,8 @@
 //!    if it does not. Status 0.
 //! 4. A second signal: Envoy is killed at once. Status 0.
 //! 5. A signal or `/quitquitquit` while there is no Envoy, between two tries: nothing is left to do. Status 0.
-//! 6. Envoy ends by itself while it drains: what was wanted came sooner. Status 0.
+//! 6. `/drain` and later a signal: Envoy drained in the meantime and is told to end at once. Status 0.
+//! 7. Envoy ends by itself while it drains: what was wanted came sooner. Status 0.
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +63,8 @@ pub(crate) enum Event {
     Terminate,
     /// `/quitquitquit`.
     Quit,
+    /// `/drain`: drain now, end when told to.
+    DrainEarly,
     /// The answer to [`Action::Drain`], whatever it was.
     DrainAsked,
     /// The answer to [`Action::CountConnections`].
@@ -146,11 +149,13 @@ pub(crate) struct Supervisor {
     state: State,
     /// Ends in a row without a steady run between them.
     failures: u32,
+    /// Was this Envoy asked to drain before anybody asked for its end?
+    drained: bool,
 }
 
 impl Supervisor {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, state: State::New, failures: 0 }
+        Self { settings, state: State::New, failures: 0, drained: false }
     }
 
     /// When an [`Event::Tick`] is due though nothing happened.
@@ -174,7 +179,8 @@ impl Supervisor {
             Event::Start => self.start(),
             Event::Spawned => self.spawned(now),
             Event::Exited { exit, jitter } => self.exited(now, exit, jitter),
-            Event::Terminate => self.terminate(),
+            Event::Terminate => self.terminate(now),
+            Event::DrainEarly => self.drain_early(),
             Event::Quit => self.quit(now),
             Event::DrainAsked => self.drain_asked(now),
             Event::Counted(count) => self.counted(now, count),
@@ -198,6 +204,7 @@ impl Supervisor {
         match self.state {
             State::Starting => {
                 self.state = State::Running { since: now };
+                self.drained = false;
                 None
             }
             // It has served nobody yet, so there is nothing to drain.
@@ -237,13 +244,22 @@ impl Supervisor {
         self.state = State::Pausing { until: now + pause };
     }
 
-    fn terminate(&mut self) -> Option<Action> {
+    fn drain_early(&mut self) -> Option<Action> {
+        if !matches!(self.state, State::Running { .. }) || self.drained {
+            return None;
+        }
+        self.drained = true;
+        Some(Action::Drain)
+    }
+
+    fn terminate(&mut self, now: Millis) -> Option<Action> {
         match self.state {
             State::New | State::Pausing { .. } => self.go(State::Done, Action::Exit(0)),
             State::Starting => {
                 self.state = State::Unwanted;
                 None
             }
+            State::Running { .. } if self.drained => self.stop(now),
             State::Running { .. } => self.go(State::Asking, Action::Drain),
             State::Asking | State::Draining { .. } | State::Counting { .. } | State::Stopping { .. } => {
                 self.go(State::Killed, Action::Kill)

@@ -228,3 +228,19 @@ fn no_script_of_six_events_starts_two_or_leaves_one_behind() {
         }
     }
 }
+
+#[test]
+fn who_drained_early_ends_at_once() {
+    let early = (3, Event::DrainEarly, Some(Action::Drain), None);
+    let end = (9, Event::Terminate, Some(Action::Stop), Some(5_009));
+    check("once", KUBERNETES, &[START, UP, early, (4, Event::DrainAsked, None, None), end]);
+    check("twice", KUBERNETES, &[START, UP, early, (4, Event::DrainEarly, None, None), end]);
+    check("not there", KUBERNETES, &[START, (1, Event::DrainEarly, None, None)]);
+    let again = (250, Event::Tick, Some(Action::Spawn), None);
+    let anew = (300, Event::Terminate, Some(Action::Drain), None);
+    check(
+        "another one",
+        MACHINE,
+        &[START, UP, early, (5, BAD, None, Some(205)), again, (260, Event::Spawned, None, None), anew],
+    );
+}

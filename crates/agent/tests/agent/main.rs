@@ -2,6 +2,7 @@
 //!
 //! Most tests run a script in Envoy's place. Those that need a real Envoy run when `PILOT_ENVOY` names one.
 
+mod status;
 mod support;
 
 use support::{Agent, Settings};
@@ -177,14 +178,23 @@ fn a_real_envoy_becomes_ready() {
     let own = writer.settings.file("own.json");
     std::fs::write(&own, bootstrap.to_string()).unwrap();
 
-    let settings =
-        writer.settings.again(&envoy).proxy(&format!("customConfigFile: {}\nconcurrency: 1", own.display()));
+    let settings = writer
+        .settings
+        .again(&envoy)
+        .proxy(&format!("customConfigFile: {}\nconcurrency: 1", own.display()))
+        .variable("ENVOY_PROMETHEUS_PORT", &scrapes.to_string());
     let agent = Agent::start(settings);
     let ready =
         || support::ask(door, "GET", "/healthz/ready").filter(|answer| answer.starts_with("HTTP/1.1 200"));
     support::until("readiness", ready);
     let statistics = support::ask(scrapes, "GET", "/stats/prometheus").unwrap();
     assert!(statistics.contains("envoy_server_state"), "{statistics}");
+    let merged = agent.ask_status("GET", "/stats/prometheus").unwrap();
+    for name in ["envoy_server_state", "istio_agent_startup_duration_seconds", "istio_agent_scrapes_total 1"]
+    {
+        assert!(merged.contains(name), "{name} is missing: {merged}");
+    }
+    assert!(!merged.contains("scrape_failures_total{"), "{merged}");
     let first = agent.envoy_other_than(0);
     support::kill("KILL", first);
     agent.envoy_other_than(first);
