@@ -78,4 +78,12 @@ for folder in "$here"/own/*/; do
   [ ! -f "$beside.env" ] || while read -r line; do more+=(--env "$line"); done <"$beside.env"
   compare "own/$(basename "$folder")" --config "$folder" "${more[@]}"
 done
+# Services of Kubernetes, from an API server.
+compare kube/bookinfo --config "$module/samples/bookinfo/networking" --k8s "$module/samples/bookinfo/platform/kube/bookinfo.yaml"
+for folder in "$here"/kube/*/; do
+  more=()
+  [ ! -f "$folder/nodes.yaml" ] || more+=(--nodes "$folder/nodes.yaml")
+  [ ! -f "$folder/env" ] || while read -r line; do more+=(--env "$line"); done <"$folder/env"
+  compare "kube/$(basename "$folder")" --config "$folder/config" --k8s "$folder/k8s" "${more[@]}"
+done
 if ((failed > 0)); then echo "$failed corpora are not as they should be"; exit 1; fi

@@ -13,7 +13,7 @@ use pilot_api::Duration;
 use pilot_base::{Issue, Name, ObjectRef};
 use pilot_model::Span;
 
-use crate::yaml::Node;
+use crate::yaml::{Node, place};
 
 /// Collects what is wrong with one object while it is decoded.
 pub(crate) struct Check<'a> {
@@ -57,8 +57,7 @@ impl<'a> Check<'a> {
 
     fn push(&mut self, issue: Issue) {
         let line = line_of(self.node, &issue.path);
-        let place = format!("{}:{line}", self.file);
-        self.issues.push(issue.at(place));
+        self.issues.push(issue.at(place(self.file, line)));
     }
 
     /// Whose faults are collected.

@@ -15,15 +15,17 @@ mod mesh;
 mod networks;
 mod object;
 mod openid;
+mod tree;
 mod value;
 mod yaml;
 
 pub use check::jwks::{same_keys, usable_keys};
-pub use mesh::{read_mesh_config, read_proxy_config};
+pub use mesh::{read_mesh_config, read_mesh_layers, read_proxy_config};
 pub use networks::read_mesh_networks;
 use object::yaml_issue;
 pub use object::{Reading, read};
 pub use openid::{discovery_uri, told_jwks_uri};
+pub use tree::{Document, Tree, read_object};
 pub use value::read_value;
 
 use pilot_base::Name;

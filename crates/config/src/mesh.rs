@@ -1,5 +1,6 @@
 //! The mesh's own settings, and those of a proxy. Neither is an object: both come from a file, a ConfigMap or a proxy.
 
+mod layers;
 mod providers;
 mod proxy;
 
@@ -24,10 +25,47 @@ const CONNECT_TIMEOUT: std::ops::RangeInclusive<Span> = Span::from_millis(1)..=S
 /// Reads a mesh configuration. What is not said has Istio's default. One with a mistake is not used at all, so that
 /// whoever has an older one keeps it.
 pub fn read_mesh_config(text: &str, file: &str) -> Result<(MeshConfig, Vec<Issue>), Vec<Issue>> {
+    let node = parse_layer(text, file)?;
+    read_node(&node, file)
+}
+
+/// Reads a mesh configuration from several texts, each with its name. Later ones count more; one with a mistake is left
+/// out. Fails only if the last one cannot be used.
+pub fn read_mesh_layers(layers: &[(&str, &str)]) -> Result<(MeshConfig, Vec<Issue>), Vec<Issue>> {
+    let mut below = Node { line: 1, value: Value::Map(Vec::new()) };
+    let mut mesh = MeshConfig::default();
+    let mut issues = Vec::new();
+    for (i, (text, file)) in layers.iter().enumerate() {
+        let read = parse_layer(text, file).and_then(|layer| {
+            let node = layers::merge(below.clone(), layer);
+            read_node(&node, file).map(|read| (node, read))
+        });
+        match read {
+            Ok((node, (merged, more))) => {
+                (below, mesh) = (node, merged);
+                issues.extend(more);
+            }
+            Err(more) if i + 1 == layers.len() => {
+                issues.extend(more);
+                return Err(issues);
+            }
+            Err(more) => issues.extend(more),
+        }
+    }
+    // What is wrong with the lowest layer is found again in each that stands upon it.
+    issues.sort();
+    issues.dedup_by(|a, b| (&a.path, &a.message) == (&b.path, &b.message));
+    Ok((mesh, issues))
+}
+
+fn parse_layer<'a>(text: &'a str, file: &str) -> Result<Node<'a>, Vec<Issue>> {
     let object = ObjectRef::new("MeshConfig", Name::empty(), file);
     let documents = yaml::parse(text).map_err(|error| vec![yaml_issue(&object, file, &error)])?;
-    let empty = Node { line: 1, value: Value::Map(Vec::new()) };
-    let node = documents.first().unwrap_or(&empty);
+    Ok(documents.into_iter().next().unwrap_or(Node { line: 1, value: Value::Map(Vec::new()) }))
+}
+
+fn read_node(node: &Node<'_>, file: &str) -> Result<(MeshConfig, Vec<Issue>), Vec<Issue>> {
+    let object = ObjectRef::new("MeshConfig", Name::empty(), file);
     let mut check = Check::new(object.clone(), node, file);
     let typed = de::read::<api::MeshConfig>(node, "").map_err(|error| {
         vec![Issue::error(object, error.path, error.message).at(format!("{file}:{}", error.line))]

@@ -93,10 +93,23 @@ fn read_object(node: &yaml::Node<'_>, file: &str, options: &ReadOptions, reading
             return;
         }
     };
+    read_known(kind, node, file, options, reading);
+}
+
+/// Reads an object whose kind is known.
+pub(crate) fn read_known(
+    kind: Kind,
+    node: &yaml::Node<'_>,
+    file: &str,
+    options: &ReadOptions,
+    reading: &mut Reading,
+) {
     let raw = match node.get("metadata").map(|meta| de::read::<RawMeta>(meta, "metadata")) {
         Some(Ok(raw)) => raw.value,
         Some(Err(error)) => {
-            let place = format!("{file}:{}", error.line);
+            let name = node.get("metadata").and_then(|m| m.get("name")).and_then(yaml::Node::as_str);
+            let unnamed = ObjectRef::new(kind.name(), Name::empty(), name.unwrap_or_default());
+            let place = yaml::place(file, error.line);
             reading.issues.push(Issue::error(unnamed, error.path, error.message).at(place));
             return;
         }
@@ -105,6 +118,7 @@ fn read_object(node: &yaml::Node<'_>, file: &str, options: &ReadOptions, reading
     let meta = meta(raw, kind);
     let object = meta.id.object(kind);
     if meta.id.name.is_empty() {
+        let place = yaml::place(file, node.line);
         reading.issues.push(Issue::error(object, "metadata.name", "is missing").at(place));
         return;
     }
@@ -160,7 +174,7 @@ fn meta(raw: RawMeta, kind: Kind) -> Meta {
         namespace => Name::new(namespace),
     };
     Meta {
-        id: ConfigId { namespace, name: raw.name.into() },
+        id: ConfigId::new(namespace, raw.name),
         created: Created(parse_timestamp(&raw.creation_timestamp).unwrap_or(0)),
         labels: Labels::new(raw.labels),
         annotations: Labels::new(raw.annotations),

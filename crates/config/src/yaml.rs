@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 /// Deeper than any rule, shallower than any stack.
-const MAX_DEPTH: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
+/// Where a value stood that was not written in lines.
+pub(crate) const NO_LINE: usize = 0;
 /// Nodes in one file, counting each use of an alias: a file of a few lines can otherwise stand for billions.
 const MAX_NODES: usize = 2_000_000;
 
@@ -51,6 +53,11 @@ impl<'a> Node<'a> {
             _ => None,
         }
     }
+}
+
+/// Where something stands: the file, and its line if it has one.
+pub(crate) fn place(file: &str, line: usize) -> String {
+    if line == NO_LINE { file.to_owned() } else { format!("{file}:{line}") }
 }
 
 /// The documents of a file; empty ones are left out.

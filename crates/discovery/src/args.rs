@@ -50,9 +50,15 @@ pub(crate) struct DiscoveryArgs {
     /// File with the networks of the mesh
     #[arg(long = "networksConfig", value_name = "FILE", default_value = "./etc/istio/config/meshNetworks")]
     pub(crate) networks_config: PathBuf,
-    /// Kubernetes credentials (not used yet)
+    /// How Kubernetes is reached [default: $KUBECONFIG if that file is there, else what a pod is given]
     #[arg(long, value_name = "FILE", default_value = "")]
     pub(crate) kubeconfig: String,
+    /// Requests a second to an API server
+    #[arg(long = "kubernetesApiQPS", value_name = "NUMBER", default_value = "80")]
+    pub(crate) kube_qps: f64,
+    /// Requests at once to an API server, after a silence
+    #[arg(long = "kubernetesApiBurst", value_name = "NUMBER", default_value = "160")]
+    pub(crate) kube_burst: f64,
     /// The namespace this server belongs to [default: $POD_NAMESPACE, else istio-system]
     #[arg(long, short)]
     pub(crate) namespace: Option<String>,
@@ -145,6 +151,9 @@ impl DiscoveryArgs {
             // Where sources are opened.
             registries: _,
             config_dir: _,
+            kubeconfig: _,
+            kube_qps: _,
+            kube_burst: _,
             mesh_config: _,
             networks_config: _,
             // Where the server gets its identity.
@@ -155,7 +164,6 @@ impl DiscoveryArgs {
             tls_min_version: _,
             // What they are for is not built yet; the help says so.
             https_addr: _,
-            kubeconfig: _,
             profile: _,
             ctrlz_port: _,
             ctrlz_address: _,
@@ -190,6 +198,11 @@ impl DiscoveryArgs {
             shutdown: shutdown_duration,
         }
     }
+}
+
+/// The namespace that a flag names, else the environment.
+pub(crate) fn namespace_of(flag: Option<&str>, env: &Env) -> Name {
+    Name::new(flag.or_else(|| env.get("POD_NAMESPACE")).unwrap_or("istio-system"))
 }
 
 /// The cluster that a flag names, else the environment.

@@ -12,7 +12,7 @@ use pilot_server::{
     TlsFiles,
 };
 
-use crate::args::DiscoveryArgs;
+use crate::args::{DiscoveryArgs, namespace_of};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const DEFAULT_TTL: Duration = DAY;
@@ -101,7 +101,8 @@ fn identity_options(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Option<Id
         );
         return Ok(None);
     }
-    let namespace = args.namespace.as_deref().or_else(|| env.get("POD_NAMESPACE")).unwrap_or("istio-system");
+    let namespace = namespace_of(args.namespace.as_deref(), env);
+    let namespace = namespace.as_str();
     Ok(Some(IdentityOptions {
         plugged: env.get("ROOT_CA_DIR").unwrap_or(PLUGGED).into(),
         self_signed: env.get("SELF_SIGNED_CA_DIR").unwrap_or(SELF_SIGNED).into(),

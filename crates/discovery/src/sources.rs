@@ -1,49 +1,67 @@
 //! Where services and rules come from: one line for each adapter.
 
+mod kube;
+
+use std::sync::Arc;
+
 use anyhow::{Context as _, bail};
-use pilot_base::Name;
+use pilot_base::{Clock, Name};
 use pilot_cli::Env;
 use pilot_config::ReadOptions;
-use pilot_source::Source;
+use pilot_source::{ClusterStates, Source};
 use pilot_source_file::{FileSource, MeshFile};
+use tokio::sync::watch;
 
 use crate::args::{DiscoveryArgs, cluster_id_of};
 
 /// Kubernetes' own objects in the folder of rules are services too.
 const FILES: &str = "File";
+const KUBERNETES: &str = "Kubernetes";
 
-pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dyn Source>>> {
+/// All that is followed.
+pub(crate) struct Sources {
+    pub(crate) sources: Vec<Box<dyn Source>>,
+    pub(crate) clusters: ClusterStates,
+}
+
+pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> anyhow::Result<Sources> {
+    let registries: Vec<&str> =
+        args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
+    for registry in &registries {
+        match *registry {
+            FILES if args.config_dir.is_none() => bail!("--registries {FILES} needs --configDir=FOLDER"),
+            FILES | KUBERNETES => {}
+            other => bail!("--registries {other}: there is no such registry; use {KUBERNETES} or {FILES}"),
+        }
+    }
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    let mesh = MeshFile::open(&args.mesh_config)
-        .with_context(|| format!("cannot follow --meshConfig {}", args.mesh_config.display()))?;
-    sources.push(Box::new(mesh));
-    let networks = MeshFile::open_networks(&args.networks_config)
-        .with_context(|| format!("cannot follow --networksConfig {}", args.networks_config.display()))?;
-    sources.push(Box::new(networks));
+    let (_, mut clusters) = watch::channel(Vec::new());
+    let mut kube = None;
+    if registries.contains(&KUBERNETES) {
+        kube = kube::open(args, env, clock)?;
+    }
+    // What stands in a file counts more than what stands in a cluster, and all of it.
+    if kube.is_none() || args.mesh_config.exists() {
+        let mesh = MeshFile::open(&args.mesh_config)
+            .with_context(|| format!("cannot follow --meshConfig {}", args.mesh_config.display()))?;
+        sources.push(Box::new(mesh));
+    }
+    if kube.is_none() || args.networks_config.exists() {
+        let networks = MeshFile::open_networks(&args.networks_config)
+            .with_context(|| format!("cannot follow --networksConfig {}", args.networks_config.display()))?;
+        sources.push(Box::new(networks));
+    }
     if let Some(folder) = &args.config_dir {
         let options = ReadOptions {
             domain: Name::new(&args.domain),
             cluster: cluster_id_of(args.cluster_id.clone(), env),
-            platform: args.registries.iter().any(|name| name.trim() == FILES),
+            platform: registries.contains(&FILES),
         };
         sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
     }
-    for registry in args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
-        match registry {
-            FILES if args.config_dir.is_some() => {}
-            FILES => bail!("--registries {FILES} needs --configDir=FOLDER"),
-            "Kubernetes" if args.config_dir.is_some() => {
-                tracing::warn!("the Kubernetes registry is not built yet; only --configDir is followed");
-            }
-            "Kubernetes" => {
-                bail!(
-                    "the Kubernetes registry is not built yet; use --registries=File and --configDir=FOLDER"
-                )
-            }
-            other => bail!(
-                "--registries {other}: there is no such registry; use --registries=File and --configDir=FOLDER"
-            ),
-        }
+    if let Some(kube) = kube {
+        clusters = kube.clusters;
+        sources.extend(kube.sources);
     }
-    Ok(sources)
+    Ok(Sources { sources, clusters })
 }

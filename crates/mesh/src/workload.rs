@@ -20,7 +20,8 @@ pub struct Selectable {
 /// The order of workloads behind a service: pods before WorkloadEntries, then by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WorkloadId {
-    Pod(Name),
+    /// With its cluster, as far as that is not ours.
+    Pod(Name, Name),
     Entry(Name),
 }
 

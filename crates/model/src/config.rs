@@ -65,17 +65,28 @@ impl fmt::Display for Kind {
 /// Which object of a kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ConfigId {
+    /// The cluster it is in; empty for the one that we belong to, which counts before others, and for what is in none.
+    pub cluster: Name,
     pub namespace: Name,
     pub name: Name,
 }
 
 impl ConfigId {
     pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self { cluster: Name::empty(), namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Another object of the same cluster.
+    pub fn beside(&self, namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
+        Self { cluster: self.cluster.clone(), ..Self::new(namespace, name) }
     }
 
     pub fn object(&self, kind: Kind) -> ObjectRef {
-        ObjectRef::new(kind.name(), self.namespace.clone(), self.name.clone())
+        let name = match self.cluster.as_str() {
+            "" => self.name.clone(),
+            cluster => Name::from(format!("{} (cluster {cluster})", self.name)),
+        };
+        ObjectRef::new(kind.name(), self.namespace.clone(), name)
     }
 }
 

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use pilot_base::Name;
+
 use crate::{
     AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway, Kind,
     Namespace, Node, PeerAuthentication, Pod, RequestAuthentication, Service, ServiceEntry, Sidecar,
@@ -59,6 +61,23 @@ impl Object {
             Self::Namespace(id, _) => (Kind::Namespace, id),
         };
         (kind, id.clone())
+    }
+}
+
+impl Object {
+    /// Says which cluster an object of Kubernetes is in, where it is not the one that we belong to.
+    pub fn move_to(&mut self, cluster: &Name) {
+        match self {
+            Self::Service(id, service) => {
+                id.cluster = cluster.clone();
+                service.object = id.object(Kind::Service);
+            }
+            Self::EndpointSlice(id, _) | Self::Pod(id, _) | Self::Node(id, _) | Self::Namespace(id, _) => {
+                id.cluster = cluster.clone();
+            }
+            // Rules are of the whole mesh.
+            _ => {}
+        }
     }
 }
 

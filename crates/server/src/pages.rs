@@ -7,6 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use pilot_base::{Clock, Issue};
+use pilot_source::{ClusterState, ClusterStates};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -30,6 +31,8 @@ pub struct Pages {
     pub build: BuildInfo,
     /// Is everything there that proxies need?
     pub serving: watch::Receiver<bool>,
+    /// The clusters that are followed.
+    pub clusters: ClusterStates,
 }
 
 impl Pages {
@@ -39,6 +42,7 @@ impl Pages {
             .route("/ready", routing::get(ready))
             .route("/debug/issues", routing::get(issues))
             .route("/debug/bill", routing::get(bill::page))
+            .route("/debug/clusterz", routing::get(clusters))
             .with_state(self)
     }
 
@@ -49,6 +53,7 @@ impl Pages {
             .route("/version", routing::get(version))
             .route("/debug/issues", routing::get(issues))
             .route("/debug/bill", routing::get(bill::page))
+            .route("/debug/clusterz", routing::get(clusters))
             .with_state(self)
     }
 
@@ -79,6 +84,16 @@ async fn metrics(State(pages): State<Pages>) -> Response {
 /// Everything that is wrong, as data. `?pretty` is for people.
 async fn issues(State(pages): State<Pages>, Query(query): Query<Vec<(String, String)>>) -> Response {
     let list: Value = pages.engine.issues().iter().map(issue).collect();
+    written(&list, &query)
+}
+
+/// Which clusters are followed, and how far they are known, in istiod's form.
+async fn clusters(State(pages): State<Pages>, Query(query): Query<Vec<(String, String)>>) -> Response {
+    let one = |cluster: &ClusterState| {
+        let ClusterState { id, secret, sync } = cluster;
+        json!({"id": id.as_str(), "secretName": secret, "syncStatus": sync.as_str()})
+    };
+    let list: Value = pages.clusters.borrow().iter().map(one).collect();
     written(&list, &query)
 }
 

@@ -8,12 +8,14 @@
 //! begin again at any time, when it cannot know what it missed; what it does not name between `Init` and `InitDone` is
 //! gone. A source that lost its backend says so in an issue and says nothing else: what it told before stays.
 
+mod clusters;
 #[cfg(feature = "contract")]
 pub mod contract;
 
 use std::future::Future;
 use std::pin::Pin;
 
+pub use clusters::{ClusterState, ClusterStates, Sync};
 use pilot_base::{Issue, Name};
 use pilot_model::{MeshConfig, MeshNetworks, Object, ObjectKey};
 use tokio::sync::mpsc;

@@ -9,9 +9,11 @@
 pub mod backend;
 pub mod behave;
 pub mod certificates;
+pub mod cut;
 pub mod expect;
 pub mod http_call;
 pub mod identity;
+pub mod kube;
 pub mod objects;
 pub mod process;
 pub mod scenario;

@@ -13,6 +13,10 @@ pub struct Tools {
     /// A folder with Python's gRPC library.
     grpc: Option<PathBuf>,
     istiod: Option<PathBuf>,
+    kube_apiserver: Option<PathBuf>,
+    etcd: Option<PathBuf>,
+    /// Istio's module, with its CRDs.
+    istio: Option<PathBuf>,
     /// The judge's tool, which stands in for Kubernetes.
     stub: Option<PathBuf>,
     /// Is a missing program a failure instead of a reason to skip?
@@ -28,6 +32,9 @@ impl Tools {
             envoy: path("PILOT_ENVOY"),
             grpc: path("PILOT_GRPC"),
             istiod: path("PILOT_ISTIOD"),
+            kube_apiserver: path("PILOT_KUBE_APISERVER"),
+            etcd: path("PILOT_ETCD").or_else(|| in_path("etcd")),
+            istio: path("PILOT_ISTIO_MODULE"),
             stub: path("PILOT_XDSDIFF"),
             required: std::env::var_os("PILOT_REQUIRE_ALL").is_some_and(|v| !v.is_empty()),
         }
@@ -55,6 +62,32 @@ impl Tools {
         self.istiod.as_deref().context("set PILOT_ISTIOD to a built istiod")
     }
 
+    pub fn kube_apiserver(&self) -> anyhow::Result<&Path> {
+        let program = self.kube_apiserver.as_deref().filter(|program| program.exists());
+        program.context("set PILOT_KUBE_APISERVER to a built kube-apiserver; `make components` builds one")
+    }
+
+    pub fn etcd(&self) -> anyhow::Result<&Path> {
+        self.etcd.as_deref().context("set PILOT_ETCD to an etcd, or install one; `make tools` does")
+    }
+
+    /// Istio's module, for its CRDs and test data.
+    pub fn istio_module(&self) -> anyhow::Result<&Path> {
+        self.istio
+            .as_deref()
+            .context("set PILOT_ISTIO_MODULE to the folder of Istio's module; `make corpora` gets it")
+    }
+
+    /// Why tests that need an API server cannot run here, unless that is a failure.
+    pub fn why_skip_kube(&self) -> Option<String> {
+        let missing = self
+            .kube_apiserver()
+            .err()
+            .or_else(|| self.etcd().err())
+            .or_else(|| self.istio_module().err())?;
+        (!self.required).then(|| missing.to_string())
+    }
+
     pub fn stub(&self) -> anyhow::Result<&Path> {
         self.stub
             .as_deref()
@@ -78,6 +111,13 @@ impl Tools {
         let missing = self.envoy().err()?;
         (!self.required).then(|| missing.to_string())
     }
+}
+
+/// A program that everybody can call by its name.
+#[allow(clippy::disallowed_methods, reason = "tests are told by the environment where programs are")]
+fn in_path(name: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
 /// Binaries lie beside the folder of test programs, or beside the program itself.

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::args::{Addresses, DiscoveryArgs, Settings};
 use crate::cmd::version::BUILD;
 use crate::identity::IdentitySettings;
-use crate::sources;
+use crate::sources::{self, Sources};
 
 /// Serving begins without a source that takes longer than this: old proxies keep what they have, new ones need something.
 const SOURCES_DEADLINE: Duration = Duration::from_secs(120);
@@ -33,12 +33,12 @@ pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
 
 async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let env = Env::of_process();
-    let sources = sources::open(&args, &env)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let Sources { sources, clusters } = sources::open(&args, &env, &clock)?;
     warn_about_webhooks(&args);
     let identities = IdentitySettings::new(&args, &env)?;
     let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let metrics = Arc::new(Metrics::new(BUILD.version)?);
     let options = EngineOptions { mesh, sources: sources.len(), debounce };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics))?;
@@ -54,7 +54,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let plain_issuance = issuance.as_ref().filter(|_| addresses.secure_grpc.is_empty());
     let routes = grpc.routes(plain_issuance).context("reflection")?;
     let secure_routes = grpc.routes(issuance.as_ref()).context("reflection")?;
-    let pages = Pages { engine: handle.clone(), metrics, clock, build: BUILD, serving: is_serving };
+    let pages = Pages { engine: handle.clone(), metrics, clock, build: BUILD, serving: is_serving, clusters };
     let shared_routes = addresses.grpc.is_empty().then(|| routes.clone());
     let mut servers = serve_pages(pages, shared_routes, &addresses, &ends).await?;
 

@@ -269,8 +269,10 @@ fn place<'a>(proxy: &Proxy, settings: Settings<'_>, compared: impl Iterator<Item
 }
 
 fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served> {
-    let mut out: Vec<Served> =
-        proxy.ips.iter().flat_map(|ip| registry.served_at(reader, *ip)).cloned().collect();
+    // Addresses may be used in several clusters.
+    let here = proxy.ips.iter().flat_map(|ip| registry.served_at(reader, *ip));
+    let here = here.filter(|served| served.is_in(&proxy.cluster));
+    let mut out: Vec<Served> = here.map(Served::anywhere).collect();
     // A workload serves what its own namespace says it does; the same port twice is one.
     out.retain(|served| proxy.namespace.is_empty() || served.namespace == proxy.namespace);
     out.sort();
@@ -282,7 +284,7 @@ fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served>
 fn hidden(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Name> {
     let Some(ip) = proxy.ips.first() else { return Vec::new() };
     let mut out = BTreeSet::new();
-    for served in registry.served_at(reader, *ip) {
+    for served in registry.served_at(reader, *ip).filter(|served| served.is_in(&proxy.cluster)) {
         let services = registry.services(reader, &served.host);
         let headless = services.iter().filter(|service| {
             service.namespace == served.namespace && service.resolution == Resolution::Passthrough

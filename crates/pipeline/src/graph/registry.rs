@@ -33,10 +33,24 @@ pub(super) type Shards = SharedMap<(Created, Origin), Arc<[Endpoint]>>;
 /// What an address serves: a port of a host, and where.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Served {
+    /// Empty if it is the same in all of them.
+    cluster: Name,
     pub(super) namespace: Name,
     pub(super) host: Host,
     pub(super) port_name: Name,
     pub(super) target_port: u16,
+}
+
+impl Served {
+    /// Is it served in a cluster, as far as that is known?
+    pub(super) fn is_in(&self, cluster: &Name) -> bool {
+        self.cluster.is_empty() || cluster.is_empty() || self.cluster == *cluster
+    }
+
+    /// The same, wherever it is.
+    pub(super) fn anywhere(&self) -> Self {
+        Self { cluster: Name::empty(), ..self.clone() }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -71,8 +85,16 @@ impl Registry {
         let seats = Seats::declare(graph, inputs, &entries);
         let slices =
             graph.map("slice plans", &inputs.slices, move |id, reader| slice_plan(id, inputs, reader));
+        let elsewhere = graph.group("services of other clusters", |feeds| {
+            feeds.from(&inputs.services, |id: &ConfigId, service: &Arc<Service>, out| {
+                if !id.cluster.is_empty() {
+                    let whole = ConfigId::new(id.namespace.clone(), id.name.clone());
+                    out.emit(whole, id.cluster.clone(), Arc::clone(service));
+                }
+            });
+        });
         let discovered = graph.map("discovered services", &inputs.services, move |id, reader| {
-            discovered_service(id, inputs, reader)
+            discovered_service(id, elsewhere, inputs, reader)
         });
         let outside = graph.map("endpoints outside kubernetes", &discovered, move |id, reader| {
             outside_plan(reader.get(&discovered, id)?, workloads, reader)
@@ -107,7 +129,7 @@ impl Registry {
             });
         });
         let accounts = accounts(graph, inputs, [&slices, &outside], &entries);
-        let served = served_ports(graph, [&slices, &outside], &entries);
+        let served = served_ports(graph, &slices, &outside, &entries);
         let addresses = graph.tally("hosts by address", |feeds| {
             feeds.from(&services, |host, services, out| {
                 for (_, service) in services {
@@ -126,7 +148,7 @@ impl Registry {
                 }
             });
         });
-        let network_gateways = network_gateways(graph, inputs, discovered);
+        let network_gateways = network_gateways(graph, inputs);
         let any_network_gateway = graph.map("any network gateway", &network_gateways, |&(), _| Some(()));
         let compared = compared_labels(graph, &services);
         let aliases = aliases(graph, services);
@@ -245,11 +267,11 @@ fn entry_plans(graph: &mut Graph, inputs: Inputs, workloads: Workloads) -> Table
         let mesh = reader.get(&inputs.mesh, &())?;
         let limit = mesh.service_entry_visibility.as_ref().filter(|visibility| visibility.apply_to_sidecars);
         let of_namespace = |visibility: &ServiceEntryVisibility| {
-            visibility.of_namespace(&namespaces::labels(reader, inputs, &id.namespace))
+            visibility.of_namespace(&namespaces::labels(reader, inputs, id))
         };
         let around = EntrySurroundings {
             cluster: &options.cluster,
-            namespace: namespaces::annotations(reader, inputs, &id.namespace),
+            namespace: namespaces::annotations(reader, inputs, id),
             visibility: limit.map(of_namespace).unwrap_or_default(),
             default_export: &mesh.service_export_to,
             allocated: options.features.ip_autoallocate,
@@ -260,15 +282,14 @@ fn entry_plans(graph: &mut Graph, inputs: Inputs, workloads: Workloads) -> Table
 }
 
 /// All gateways between networks: those that the mesh names, and services that say they are.
-fn network_gateways(
-    graph: &mut Graph,
-    inputs: Inputs,
-    services: Table<ConfigId, Arc<Service>>,
-) -> Table<(), NetworkGateways> {
-    let by_service = graph.map("network gateways by service", &services, move |id, reader| {
-        let (service, none) = (reader.get(&services, id)?, MeshNetworks::default());
+fn network_gateways(graph: &mut Graph, inputs: Inputs) -> Table<(), NetworkGateways> {
+    // One of the same name in each cluster is the rule.
+    let by_service = graph.map("network gateways by service", &inputs.services, move |id, reader| {
+        let counts = namespaces::is_discovered(reader, inputs, id);
+        let service = reader.get(&inputs.services, id).filter(|_| counts)?;
+        let none = MeshNetworks::default();
         let networks = reader.get(&inputs.networks, &()).unwrap_or(&none);
-        let found = service_gateways(service, networks, &reader.get(&inputs.options, &())?.cluster);
+        let found = service_gateways(service, networks, namespaces::cluster_of(reader, inputs, id)?);
         (!found.is_empty()).then_some(found)
     });
     let of_services = graph.tally("network gateways of services", |feeds| {
@@ -283,15 +304,40 @@ fn network_gateways(
     })
 }
 
-/// A Kubernetes service of a namespace that counts.
-fn discovered_service(id: &ConfigId, inputs: Inputs, reader: &Reader<'_>) -> Option<Arc<Service>> {
-    let counts = namespaces::is_discovered(reader, inputs, &id.namespace);
-    let service = reader.get(&inputs.services, id).filter(|_| counts)?;
-    let preferred = namespace_distribution(namespaces::annotations(reader, inputs, &id.namespace));
-    if service.distribution_of_namespace && preferred != service.traffic_distribution {
-        return Some(Arc::new(Service { traffic_distribution: preferred, ..(**service).clone() }));
+/// A Kubernetes service of a namespace that counts. Of one that is in several clusters the first says what it is, ours
+/// before all others, and all of them where it is called.
+fn discovered_service(
+    id: &ConfigId,
+    elsewhere: Table<ConfigId, SharedMap<Name, Arc<Service>>>,
+    inputs: Inputs,
+    reader: &Reader<'_>,
+) -> Option<Arc<Service>> {
+    let counts = |id: &ConfigId| namespaces::is_discovered(reader, inputs, id);
+    let whole = ConfigId::new(id.namespace.clone(), id.name.clone());
+    let others = reader.get(&elsewhere, &whole).into_iter().flatten();
+    let others: Vec<(ConfigId, &Arc<Service>)> = others
+        .map(|(cluster, service)| (ConfigId { cluster: cluster.clone(), ..whole.clone() }, service))
+        .filter(|(other, _)| other != id && counts(other))
+        .collect();
+    let service = reader.get(&inputs.services, id).filter(|_| counts(id))?;
+    let is_first = others.iter().all(|(other, _)| id < other)
+        && (id.cluster.is_empty() || reader.get(&inputs.services, &whole).is_none_or(|_| !counts(&whole)));
+    if !is_first {
+        return None;
     }
-    Some(Arc::clone(service))
+    let preferred = namespace_distribution(namespaces::annotations(reader, inputs, id));
+    let differs = service.distribution_of_namespace && preferred != service.traffic_distribution;
+    if !differs && others.is_empty() {
+        return Some(Arc::clone(service));
+    }
+    let mut merged = (**service).clone();
+    if differs {
+        merged.traffic_distribution = preferred;
+    }
+    for (cluster, addresses) in others.iter().flat_map(|(_, other)| &other.cluster_addresses) {
+        merged.cluster_addresses.entry(cluster.clone()).or_insert_with(|| addresses.clone());
+    }
+    Some(Arc::new(merged))
 }
 
 /// The other names of each host. One may stand for another; names that only stand for each other stand for nothing.
@@ -348,22 +394,26 @@ fn accounts(
     })
 }
 
-/// What is served at each address.
+/// What is served at each address. Only Kubernetes knows in which cluster that is.
 fn served_ports(
     graph: &mut Graph,
-    kube: [&Table<ConfigId, SlicePlan>; 2],
+    slices: &Table<ConfigId, SlicePlan>,
+    outside: &Table<ConfigId, SlicePlan>,
     entries: &Table<ConfigId, EntryPlan>,
 ) -> Table<IpAddr, SharedMap<Served, ()>> {
     graph.tally("served by address", |feeds| {
-        for slices in kube {
-            feeds.from(slices, |_, plan: &SlicePlan, out| {
-                served(&plan.key, &plan.endpoints).for_each(|(ip, served)| out.emit(ip, served, ()));
-            });
-        }
+        feeds.from(slices, |_, plan: &SlicePlan, out| {
+            for (ip, served, cluster) in served(&plan.key, &plan.endpoints) {
+                out.emit(ip, Served { cluster: cluster.clone(), ..served }, ());
+            }
+        });
+        feeds.from(outside, |_, plan: &SlicePlan, out| {
+            served(&plan.key, &plan.endpoints).for_each(|(ip, served, _)| out.emit(ip, served, ()));
+        });
         feeds.from(entries, |id, plan: &EntryPlan, out| {
             for (host, endpoints) in &plan.endpoints {
                 let key = (id.namespace.clone(), host.clone());
-                served(&key, endpoints).for_each(|(ip, served)| out.emit(ip, served, ()));
+                served(&key, endpoints).for_each(|(ip, served, _)| out.emit(ip, served, ()));
             }
         });
     })
@@ -390,13 +440,14 @@ fn slice_plan(id: &ConfigId, inputs: Inputs, reader: &Reader<'_>) -> Option<Slic
     let slice = reader.get(&inputs.slices, id)?;
     let options = reader.get(&inputs.options, &())?;
     let namespace = &id.namespace;
-    if !namespaces::is_discovered(reader, inputs, namespace) {
+    if !namespaces::is_discovered(reader, inputs, id) {
         return None;
     }
-    let pod = |name: &Name| reader.get(&inputs.pods, &ConfigId::new(namespace.clone(), name.clone()));
-    let node = |name: &Name| reader.get(&inputs.nodes, &ConfigId::new(Name::empty(), name.clone()));
-    let mut endpoints = kube_endpoints(slice, namespace, &options.cluster, pod, node);
-    let networks = namespaces::network_map(reader, inputs)?;
+    let pod = |name: &Name| reader.get(&inputs.pods, &id.beside(namespace.clone(), name.clone()));
+    let node = |name: &Name| reader.get(&inputs.nodes, &id.beside(Name::empty(), name.clone()));
+    let cluster = namespaces::cluster_of(reader, inputs, id)?;
+    let mut endpoints = kube_endpoints(slice, namespace, cluster, pod, node);
+    let networks = namespaces::network_map(reader, inputs, id)?;
     endpoints.iter_mut().for_each(|endpoint| networks.settle(endpoint));
     let host = Host::new(&format!("{}.{namespace}.svc.{}", slice.service, options.domain));
     Some(SlicePlan { key: (namespace.clone(), host), endpoints: endpoints.into() })
@@ -417,16 +468,20 @@ fn accounts_of(endpoints: &[Endpoint]) -> impl Iterator<Item = (Name, Name)> {
     named.map(|endpoint| (endpoint.namespace.clone(), endpoint.service_account.clone()))
 }
 
-fn served(key: &HostKey, endpoints: &[Endpoint]) -> impl Iterator<Item = (IpAddr, Served)> {
+fn served<'a>(
+    key: &'a HostKey,
+    endpoints: &'a [Endpoint],
+) -> impl Iterator<Item = (IpAddr, Served, &'a Name)> {
     endpoints.iter().filter_map(move |endpoint| match endpoint.address {
         Address::Ip(ip) => {
             let served = Served {
+                cluster: Name::empty(),
                 namespace: key.0.clone(),
                 host: key.1.clone(),
                 port_name: endpoint.port_name.clone(),
                 target_port: endpoint.port,
             };
-            Some((ip, served))
+            Some((ip, served, &endpoint.cluster))
         }
         Address::Host(_) | Address::Pipe(_) => None,
     })

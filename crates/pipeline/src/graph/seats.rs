@@ -73,11 +73,12 @@ impl Seats {
 
     fn seat<'a>(&self, reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a Seat> {
         let options = reader.get(&self.inputs.options, &())?;
-        if !proxy.cluster.is_empty() && proxy.cluster != options.cluster {
-            return None;
-        }
+        let is_here = proxy.cluster.is_empty() || proxy.cluster == options.cluster;
+        let cluster = if is_here { Name::empty() } else { proxy.cluster.clone() };
         let here = proxy.ips.iter().filter_map(|ip| reader.get(&self.by_address, ip)).flatten();
-        let mut own = here.filter(|((namespace, ..), _)| *namespace == proxy.namespace);
+        // Addresses may be used in several clusters.
+        let mut own =
+            here.filter(|((namespace, _, id), _)| *namespace == proxy.namespace && id.cluster == cluster);
         own.next().map(|(_, seat)| &**seat)
     }
 }

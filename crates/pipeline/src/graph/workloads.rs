@@ -48,11 +48,11 @@ impl Workloads {
         });
         let pods = graph.map("pod workloads", &inputs.pods, move |id, reader| {
             let wanted = [reader.get(&wanted, &id.namespace)];
-            let options = reader.get(&inputs.options, &())?;
-            let counts = namespaces::is_discovered(reader, inputs, &id.namespace);
+            let cluster = namespaces::cluster_of(reader, inputs, id)?;
+            let counts = namespaces::is_discovered(reader, inputs, id);
             let pod = reader.get(&inputs.pods, id).filter(|_| counts)?;
-            let node = reader.get(&inputs.nodes, &ConfigId::new(Name::empty(), pod.node.clone()));
-            filed(Selectable::of_pod(id, pod, node, &options.cluster)?, &wanted)
+            let node = reader.get(&inputs.nodes, &id.beside(Name::empty(), pod.node.clone()));
+            filed(Selectable::of_pod(id, pod, node, cluster)?, &wanted)
         });
         let by_label = graph.group("workloads by label", |feeds| {
             feeds.from(&entries, |id: &ConfigId, filed: &Filed, out| {
@@ -62,7 +62,8 @@ impl Workloads {
             });
             feeds.from(&pods, |id: &ConfigId, filed: &Filed, out| {
                 for key in &filed.keys {
-                    out.emit(key.clone(), WorkloadId::Pod(id.name.clone()), Arc::clone(&filed.workload));
+                    let pod = WorkloadId::Pod(id.name.clone(), id.cluster.clone());
+                    out.emit(key.clone(), pod, Arc::clone(&filed.workload));
                 }
             });
         });

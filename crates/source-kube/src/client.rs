@@ -1,0 +1,325 @@
+//! Requests to an API server.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use data_encoding::BASE64;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
+use pilot_base::{Clock, Millis};
+use pilot_config::Document;
+use thiserror::Error;
+
+use crate::access::{Access, AccessError, Credential};
+use crate::pace::{Bucket, Pace};
+use crate::wire::Connector;
+
+/// No answer for so long is one that will not come.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing of an answer for so long, once it has begun.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
+/// Far more than a page of objects, which etcd limits to 1.5 MB each, takes in practice.
+const MAX_BODY: usize = 1 << 30;
+/// What is wrong is told in less.
+const MAX_REFUSAL: usize = 1 << 20;
+/// Tokens of pods are rotated long before they end.
+const TOKEN_AGE: Millis = 60_000;
+const PING: Duration = Duration::from_secs(15);
+const PONG: Duration = Duration::from_secs(10);
+
+/// Why a request came to nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum CallError {
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("{message}")]
+    Refused { status: u16, reason: String, message: String, retry_after: Option<Duration> },
+    #[error("the answer broke off: {0}")]
+    Broken(String),
+}
+
+impl CallError {
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            Self::Unreachable(_) | Self::Broken(_) => None,
+        }
+    }
+
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            Self::Unreachable(_) | Self::Broken(_) => None,
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    pub method: Method,
+    /// Path and query.
+    pub path: &'a str,
+    pub accept: &'static str,
+    /// With the type of its content.
+    pub body: Option<(&'static str, Bytes)>,
+}
+
+pub(crate) const JSON: &str = "application/json";
+
+impl<'a> Call<'a> {
+    pub fn get(path: &'a str) -> Self {
+        Self { method: Method::GET, path, accept: JSON, body: None }
+    }
+
+    pub fn delete(path: &'a str) -> Self {
+        Self { method: Method::DELETE, ..Self::get(path) }
+    }
+
+    pub fn post(path: &'a str, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::POST, body: Some((JSON, body.into())), ..Self::get(path) }
+    }
+
+    /// Changes the fields that the body names.
+    pub fn merge(path: &'a str, body: impl Into<Bytes>) -> Self {
+        let body = Some(("application/merge-patch+json", body.into()));
+        Self { method: Method::PATCH, body, ..Self::get(path) }
+    }
+}
+
+/// Who calls one API server. Copies share connections and pace.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    server: String,
+    credential: Credential,
+    /// A token that was read from a file, and when.
+    token: Mutex<Option<(Millis, HeaderValue)>>,
+    clock: Arc<dyn Clock>,
+    bucket: Bucket,
+}
+
+impl Client {
+    pub fn new(access: &Access, pace: Pace, clock: Arc<dyn Clock>) -> Result<Self, AccessError> {
+        let connector = Connector::new(access)?;
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(90))
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PONG)
+            .http2_keep_alive_while_idle(true)
+            .build(connector);
+        Ok(Self(Arc::new(Inner {
+            http,
+            server: access.server.clone(),
+            credential: access.credential.clone(),
+            token: Mutex::new(None),
+            bucket: Bucket::new(pace, Arc::clone(&clock)),
+            clock,
+        })))
+    }
+
+    /// Where it is.
+    pub fn server(&self) -> &str {
+        &self.0.server
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub async fn call(&self, call: Call<'_>) -> Result<Bytes, CallError> {
+        let response = self.send(call).await?;
+        whole(response.into_body(), MAX_BODY).await
+    }
+
+    /// Sends a request. The answer is a good one, and has only begun.
+    pub async fn send(&self, call: Call<'_>) -> Result<Response<Incoming>, CallError> {
+        self.0.bucket.take().await;
+        let request = self.request(call)?;
+        let answer = tokio::time::timeout(ANSWER_PATIENCE, self.0.http.request(request)).await;
+        let response = answer
+            .map_err(|_| CallError::Unreachable(format!("no answer within {ANSWER_PATIENCE:?}")))?
+            .map_err(|error| CallError::Unreachable(innermost(&error)))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        if response.status() == StatusCode::UNAUTHORIZED {
+            *self.0.token.lock() = None;
+        }
+        Err(refusal(response).await)
+    }
+
+    fn request(&self, call: Call<'_>) -> Result<Request<Full<Bytes>>, CallError> {
+        let wrong = |error: http::Error| CallError::Unreachable(error.to_string());
+        let mut builder = Request::builder()
+            .method(call.method)
+            .uri(format!("{}{}", self.0.server, call.path))
+            .header(ACCEPT, call.accept)
+            .header(USER_AGENT, concat!("pilot-discovery/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = self.authorization()? {
+            builder = builder.header(AUTHORIZATION, authorization);
+        }
+        match call.body {
+            Some((content, bytes)) => {
+                builder.header(CONTENT_TYPE, content).body(Full::new(bytes)).map_err(wrong)
+            }
+            None => builder.body(Full::default()).map_err(wrong),
+        }
+    }
+
+    fn authorization(&self) -> Result<Option<HeaderValue>, CallError> {
+        match &self.0.credential {
+            Credential::None => Ok(None),
+            Credential::Token(token) => bearer(token).map(Some),
+            Credential::Basic(name, password) => {
+                let text = BASE64.encode(format!("{name}:{password}").as_bytes());
+                secret(&format!("Basic {text}")).map(Some)
+            }
+            Credential::TokenFile(path) => self.file_token(path).map(Some),
+        }
+    }
+
+    fn file_token(&self, path: &Path) -> Result<HeaderValue, CallError> {
+        let now = self.0.clock.now();
+        let mut known = self.0.token.lock();
+        if let Some((at, token)) = &*known
+            && now.saturating_sub(*at) < TOKEN_AGE
+        {
+            return Ok(token.clone());
+        }
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| CallError::Unreachable(format!("{}: {error}", path.display())))?;
+        let token = bearer(text.trim())?;
+        *known = Some((now, token.clone()));
+        Ok(token)
+    }
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, CallError> {
+    secret(&format!("Bearer {token}"))
+}
+
+fn secret(text: &str) -> Result<HeaderValue, CallError> {
+    let mut value = HeaderValue::from_str(text)
+        .map_err(|_| CallError::Unreachable("the credential cannot stand in a header".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What went wrong at the bottom; what stands above only says that a request failed.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// What a server says when it refuses: a `Status` object, or just a code.
+async fn refusal(response: Response<Incoming>) -> CallError {
+    let status = response.status();
+    let retry_after = retry_after(response.headers());
+    let body = whole(response.into_body(), MAX_REFUSAL).await.unwrap_or_default();
+    let document = Document::parse(&body).ok();
+    let field = |name: &str| {
+        document.as_ref().map(|document| document.tree().text_at(&[name]).to_owned()).unwrap_or_default()
+    };
+    let mut message = field("message");
+    if message.is_empty() {
+        message = format!("the API server answered {status}");
+    }
+    CallError::Refused { status: status.as_u16(), reason: field("reason"), message, retry_after }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse::<u64>().ok()?;
+    // A server that asks for more is asked again earlier.
+    Some(Duration::from_secs(seconds.min(60)))
+}
+
+async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, CallError> {
+    let mut all = BytesMut::new();
+    while let Some(part) = part(&mut body, BODY_PATIENCE).await? {
+        if all.len() + part.len() > limit {
+            return Err(CallError::Broken(format!("it is longer than {limit} bytes")));
+        }
+        all.extend_from_slice(&part);
+    }
+    Ok(all.freeze())
+}
+
+/// What comes next of an answer; nothing at its end.
+async fn part(body: &mut Incoming, patience: Duration) -> Result<Option<Bytes>, CallError> {
+    loop {
+        let frame = tokio::time::timeout(patience, body.frame()).await;
+        let frame = frame.map_err(|_| CallError::Broken(format!("nothing came for {patience:?}")))?;
+        match frame {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(CallError::Broken(innermost(&error))),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+/// An answer that goes on for long, line by line.
+pub(crate) struct Lines {
+    body: Incoming,
+    buffer: BytesMut,
+    /// So much of the buffer has no end of line.
+    searched: usize,
+    patience: Duration,
+}
+
+/// One event holds one object.
+const MAX_LINE: usize = 64 << 20;
+
+impl Lines {
+    /// Silence for longer than `patience` is an end.
+    pub(crate) fn new(body: Incoming, patience: Duration) -> Self {
+        Self { body, buffer: BytesMut::new(), searched: 0, patience }
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
+        loop {
+            if let Some(line) = self.ready() {
+                return Ok(Some(line));
+            }
+            if self.buffer.len() > MAX_LINE {
+                return Err(CallError::Broken(format!("an event is longer than {MAX_LINE} bytes")));
+            }
+            match part(&mut self.body, self.patience).await? {
+                Some(part) => self.buffer.extend_from_slice(&part),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// A line that has come already.
+    pub(crate) fn ready(&mut self) -> Option<Bytes> {
+        let end = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(end) = end.map(|at| at + self.searched) else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let line = self.buffer.split_to(end).freeze();
+        self.buffer.advance(1);
+        self.searched = 0;
+        Some(line)
+    }
+}

@@ -1,0 +1,33 @@
+//! Services and rules from the API servers of Kubernetes clusters.
+//!
+//! ```text
+//!   API server ──list, watch──► Follow, one per kind ──► Hub, one per cluster ──► Batch
+//!                                 └ Known: what was told, so that a new list is told as the difference
+//! ```
+//!
+//! Objects are read from JSON with `config`'s own readers, so that what is wrong with them is told as it is for files. A
+//! cluster that does not answer keeps what it told; so does a kind that we may not see.
+
+mod access;
+mod client;
+mod crds;
+mod follow;
+mod known;
+mod mesh_maps;
+mod objects;
+mod pace;
+mod remote;
+mod resource;
+mod source;
+mod troubles;
+mod wire;
+
+pub use access::{
+    Access, AccessError, ClientCertificate, Credential, Source as KubeconfigOf, Surroundings, Trust,
+};
+pub use client::{Call, CallError, Client};
+pub use mesh_maps::MeshPlace;
+pub use pace::Pace;
+pub use remote::{RemoteClusters, RemoteOptions};
+pub use resource::{Content, Resource};
+pub use source::{ClusterOptions, KubeSource, Role};

@@ -1,0 +1,359 @@
+//! Other clusters, which secrets of our own say how to reach.
+//!
+//! ```text
+//!   secrets ──► one KubeSource for each cluster ──► one source for all of them
+//! ```
+//!
+//! What a cluster told stays while it does not answer, and while its secret is changed: only what the new one does not
+//! know is taken back, and most of it only after a while. A secret that is gone takes its cluster along, unless it comes
+//! back soon.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use pilot_base::{Issue, Name, ObjectRef};
+use pilot_config::{ReadOptions, Tree};
+use pilot_model::{Object, ObjectKey};
+use pilot_source::{Batch, ClusterState, ClusterStates, Event, Running, Sink, Source, Sync};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use self::cluster::{Cluster, Told};
+use crate::access::{Access, Source as KubeconfigOf};
+use crate::client::Client;
+use crate::follow::{Follow, Trouble, Update};
+use crate::known::{Change, Look, Verdict, What};
+use crate::pace::Pace;
+use crate::resource::Resource;
+use crate::source::{ClusterOptions, KubeSource, Role};
+
+/// How other clusters are followed.
+#[derive(Clone)]
+pub struct RemoteOptions {
+    /// Where the secrets are.
+    pub namespace: Name,
+    pub domain: Name,
+    /// The cluster that we belong to.
+    pub home: Name,
+    pub pace: Pace,
+    /// Who has not told everything by then is not waited for.
+    pub patience: Duration,
+    pub only_namespace: Option<Name>,
+}
+
+/// A secret that is gone may be about to be written anew.
+const GRACE: Duration = Duration::from_secs(10);
+const CAPACITY: usize = 64;
+
+pub struct RemoteClusters {
+    client: Client,
+    options: RemoteOptions,
+    states: watch::Sender<Vec<ClusterState>>,
+}
+
+impl RemoteClusters {
+    pub fn new(client: Client, options: RemoteOptions) -> Self {
+        let home = ClusterState { id: options.home.clone(), secret: String::new(), sync: Sync::Synced };
+        Self { client, options, states: watch::Sender::new(vec![home]) }
+    }
+
+    /// How the clusters are, from now on.
+    pub fn states(&self) -> ClusterStates {
+        self.states.subscribe()
+    }
+}
+
+impl Source for RemoteClusters {
+    fn name(&self) -> Name {
+        Name::new("remote clusters")
+    }
+
+    fn run(self: Box<Self>, sink: Sink) -> Running {
+        Box::pin(Fleet::new(*self).run(sink))
+    }
+}
+
+/// The kubeconfigs in a secret, by cluster; what is no text is told.
+type Configs = BTreeMap<Name, String>;
+
+struct SecretLook;
+
+impl Look for SecretLook {
+    type Value = Configs;
+
+    fn look(&self, secret: Tree<'_>) -> Verdict<Configs> {
+        let mut configs = Configs::new();
+        let mut issues = Vec::new();
+        for (cluster, data) in secret.get("data").into_iter().flat_map(Tree::entries) {
+            let bytes = BASE64.decode(data.text().unwrap_or_default().as_bytes()).ok();
+            match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                Some(text) => {
+                    configs.insert(Name::new(cluster), text);
+                }
+                None => {
+                    let (namespace, name) =
+                        (secret.text_at(&["metadata", "namespace"]), secret.text_at(&["metadata", "name"]));
+                    let object = ObjectRef::new("Secret", Name::new(namespace), Name::new(name));
+                    issues.push(Issue::error(object, format!("data.{cluster}"), "is not a kubeconfig"));
+                }
+            }
+        }
+        Verdict::Take(configs, issues)
+    }
+}
+
+enum Message {
+    Secrets(Update<Configs>),
+    /// What a cluster told, and which attempt at it.
+    Batch(Name, u64, Batch),
+}
+
+struct Fleet {
+    client: Client,
+    options: RemoteOptions,
+    states: watch::Sender<Vec<ClusterState>>,
+    messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    tasks: JoinSet<()>,
+    clusters: BTreeMap<Name, Cluster>,
+    /// Are all secrets known?
+    listed: bool,
+    /// What is told when everybody is known, or was waited for long enough.
+    initial: Option<BTreeMap<ObjectKey, Object>>,
+    deadline: Instant,
+    attempts: u64,
+    batch: Batch,
+}
+
+impl Fleet {
+    fn new(source: RemoteClusters) -> Self {
+        let RemoteClusters { client, options, states } = source;
+        let deadline = Instant::now() + options.patience;
+        Self {
+            client,
+            options,
+            states,
+            messages: mpsc::channel(CAPACITY),
+            tasks: JoinSet::new(),
+            clusters: BTreeMap::new(),
+            listed: false,
+            initial: Some(BTreeMap::new()),
+            deadline,
+            attempts: 0,
+            batch: Batch::default(),
+        }
+    }
+
+    async fn run(mut self, sink: Sink) {
+        let (_, place) = watch::channel(Resource {
+            namespace: Some(self.options.namespace.clone()),
+            labels: Some(Name::new("istio/multiCluster=true")),
+            ..Resource::new("", "v1", "secrets")
+        });
+        let follow = Follow { client: self.client.clone(), place, look: Arc::new(SecretLook) };
+        self.tasks.spawn(follow.run(self.messages.0.clone(), Message::Secrets));
+        loop {
+            let due = self.due();
+            tokio::select! {
+                message = self.messages.1.recv() => match message {
+                    Some(Message::Secrets(update)) => self.secrets(update),
+                    Some(Message::Batch(cluster, attempt, batch)) => self.told(&cluster, attempt, batch),
+                    None => return,
+                },
+                () = sleep_until(due) => {}
+                () = sink.closed() => return,
+            }
+            self.settle();
+            let batch = std::mem::take(&mut self.batch);
+            if !batch.is_empty() && sink.send(batch).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// When something has to be done though nobody says anything.
+    fn due(&self) -> Instant {
+        let far = Instant::now() + Duration::from_secs(3600);
+        let waiting = self.initial.is_some().then_some(self.deadline);
+        let clusters = self.clusters.values().filter_map(Cluster::due);
+        clusters.chain(waiting).min().unwrap_or(far)
+    }
+
+    fn secrets(&mut self, update: Update<Configs>) {
+        match update {
+            Update::Changed { whole, changes } => {
+                self.listed |= whole;
+                changes.into_iter().for_each(|change| self.secret(change));
+            }
+            Update::Well => self.batch.issues.push((Name::new("secrets"), Vec::new())),
+            Update::Trouble(trouble) => {
+                let why = match &trouble {
+                    Trouble::Call(error) => {
+                        self.listed |= error.status() == Some(403);
+                        error.to_string()
+                    }
+                    Trouble::Collapse(collapse) => {
+                        format!("{} of {} are gone all at once", collapse.gone, collapse.had)
+                    }
+                };
+                let object = ObjectRef::new("Cluster", Name::empty(), self.options.home.clone());
+                let message = format!("secrets in {} of other clusters: {why}", self.options.namespace);
+                self.batch.issues.push((Name::new("secrets"), vec![Issue::error(object, "", message)]));
+            }
+        }
+    }
+
+    fn secret(&mut self, change: Change<Configs>) {
+        let secret = change.id.to_string();
+        let place = Name::from(format!("secret {secret}"));
+        let mut issues = change.issues;
+        let configs = match change.what {
+            What::Put(configs) => configs,
+            What::Gone => Configs::new(),
+            What::Same => {
+                self.batch.issues.push((place, issues));
+                return;
+            }
+        };
+        let later = Instant::now() + GRACE;
+        for (id, cluster) in &mut self.clusters {
+            if cluster.secret == secret && !configs.contains_key(id) {
+                cluster.leave(later);
+            }
+        }
+        for (id, config) in configs {
+            if let Err(why) = self.open(&id, &secret, &config) {
+                let object = ObjectRef::new("Secret", change.id.namespace.clone(), change.id.name.clone());
+                issues.push(Issue::error(object, format!("data.{id}"), why));
+            }
+        }
+        self.batch.issues.push((place, issues));
+    }
+
+    /// Follows a cluster, perhaps in another way than before.
+    fn open(&mut self, id: &Name, secret: &str, config: &str) -> Result<(), String> {
+        if *id == self.options.home {
+            return Err("is the cluster that this server belongs to; it is followed anyway".to_owned());
+        }
+        let known = self.clusters.get(id);
+        if let Some(known) = known.filter(|known| known.secret != secret && !known.is_leaving()) {
+            return Err(format!("is said by the secret {} already", known.secret));
+        }
+        if known.is_some_and(|known| known.config == config) {
+            if let Some(cluster) = self.clusters.get_mut(id) {
+                cluster.stay(secret);
+            }
+            return Ok(());
+        }
+        let access =
+            Access::of_kubeconfig(config, KubeconfigOf::Secret(secret)).map_err(|e| e.to_string())?;
+        let clock = Arc::clone(self.client.clock());
+        let client = Client::new(&access, self.options.pace, clock).map_err(|error| error.to_string())?;
+        self.attempts += 1;
+        let attempt = self.attempts;
+        let read = ReadOptions { domain: self.options.domain.clone(), cluster: id.clone(), platform: true };
+        let only_namespace = self.options.only_namespace.clone();
+        let source = KubeSource::new(client, ClusterOptions { read, role: Role::Remote, only_namespace });
+        let (sink, mut batches) = mpsc::channel(CAPACITY);
+        let (teller, name) = (self.messages.0.clone(), id.clone());
+        let running = self.tasks.spawn(Box::new(source).run(sink));
+        let forwarding = self.tasks.spawn(async move {
+            while let Some(batch) = batches.recv().await {
+                if teller.send(Message::Batch(name.clone(), attempt, batch)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        tracing::info!("following cluster {id} at {}, as {secret} says", access.server);
+        let cluster = self.clusters.entry(id.clone()).or_default();
+        cluster.begin(secret, config, attempt, vec![running, forwarding]);
+        Ok(())
+    }
+
+    fn told(&mut self, id: &Name, attempt: u64, batch: Batch) {
+        let Some(cluster) = self.clusters.get_mut(id).filter(|cluster| cluster.attempt == attempt) else {
+            return;
+        };
+        let told = cluster.take(batch.events);
+        self.pass_on(told);
+        for (place, issues) in batch.issues {
+            self.batch.issues.push((Name::from(format!("{id}: {place}")), issues));
+        }
+    }
+
+    fn pass_on(&mut self, told: Told) {
+        let Told { put, gone } = told;
+        match &mut self.initial {
+            Some(initial) => {
+                initial.extend(put.into_iter().map(|object| (object.key(), object)));
+                gone.iter().for_each(|key| {
+                    initial.remove(key);
+                });
+            }
+            None => {
+                self.batch.events.extend(put.into_iter().map(Event::Apply));
+                self.batch.events.extend(gone.into_iter().map(Event::Delete));
+            }
+        }
+    }
+
+    /// What is due now, and whether everybody is known.
+    fn settle(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        let now = Instant::now();
+        let ids: Vec<Name> = self.clusters.keys().cloned().collect();
+        for id in ids {
+            let Some(cluster) = self.clusters.get_mut(&id) else { continue };
+            let (told, issues) = cluster.settle(now, &id);
+            let is_over = cluster.is_over();
+            if let Some(issues) = issues {
+                self.batch.issues.push((Name::from(format!("{id}: doubt")), issues));
+            }
+            self.pass_on(told);
+            if is_over {
+                tracing::info!("cluster {id} is not followed any more");
+                self.clusters.remove(&id);
+            }
+        }
+        let all_known = self.listed && self.clusters.values().all(|cluster| cluster.is_synced);
+        let is_late = now >= self.deadline;
+        if (all_known || is_late)
+            && let Some(initial) = self.initial.take()
+        {
+            for (id, _) in self.clusters.iter().filter(|(_, cluster)| !cluster.is_synced) {
+                tracing::warn!(
+                    "cluster {id} has not told what it has within {:?}; serving without it",
+                    self.options.patience
+                );
+            }
+            self.batch.events.push(Event::Init);
+            self.batch.events.extend(initial.into_values().map(Event::InitApply));
+            self.batch.events.push(Event::InitDone);
+        }
+        self.publish(is_late);
+    }
+
+    fn publish(&self, is_late: bool) {
+        let home = ClusterState { id: self.options.home.clone(), secret: String::new(), sync: Sync::Synced };
+        let others = self.clusters.iter().map(|(id, cluster)| ClusterState {
+            id: id.clone(),
+            secret: cluster.secret.clone(),
+            sync: match (cluster.is_leaving(), cluster.is_synced) {
+                (true, _) => Sync::Closed,
+                (_, true) => Sync::Synced,
+                _ if is_late => Sync::Timeout,
+                _ => Sync::Syncing,
+            },
+        });
+        let states: Vec<ClusterState> = std::iter::once(home).chain(others).collect();
+        self.states.send_if_modified(|known| {
+            let is_new = *known != states;
+            *known = states;
+            is_new
+        });
+    }
+}
