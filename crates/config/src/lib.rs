@@ -23,7 +23,7 @@ pub use check::jwks::{same_keys, usable_keys};
 pub use mesh::{read_mesh_config, read_mesh_layers, read_proxy_config};
 pub use networks::read_mesh_networks;
 use object::yaml_issue;
-pub use object::{Reading, read};
+pub use object::{Reading, read, rule_kind};
 pub use openid::{discovery_uri, told_jwks_uri};
 pub use tree::{Document, Tree, read_object};
 pub use value::read_value;

@@ -191,7 +191,27 @@ enum Found {
 
 fn find_kind(version: &str, kind: &str) -> Found {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let served = match (group, kind) {
+    match served(group, kind) {
+        Some((kind, versions)) if versions.contains(&version) => Found::Kind(kind),
+        Some((kind, versions)) => {
+            Found::Unknown(format!("{kind} has no version {version}; it has {}", versions.join(", ")))
+        }
+        None if group.ends_with("istio.io") => Found::Unknown(format!("{group} has no kind {kind}")),
+        None if group.is_empty() && !CORE_KINDS.contains(&kind) => {
+            Found::Unknown(format!("{kind} is not a kind of Kubernetes' core group"))
+        }
+        None => Found::NotOurs,
+    }
+}
+
+/// A kind of Istio's, in whatever version: all of them have the same fields.
+pub fn rule_kind(group: &str, kind: &str) -> Option<Kind> {
+    served(group, kind).filter(|_| group.ends_with("istio.io")).map(|(kind, _)| kind)
+}
+
+/// Kinds that we read, and in which versions.
+fn served(group: &str, kind: &str) -> Option<(Kind, &'static [&'static str])> {
+    Some(match (group, kind) {
         ("networking.istio.io", "VirtualService") => {
             (Kind::VirtualService, &["v1", "v1beta1", "v1alpha3"][..])
         }
@@ -219,20 +239,8 @@ fn find_kind(version: &str, kind: &str) -> Found {
         ("", "Pod") => (Kind::Pod, &["v1"][..]),
         ("", "Node") => (Kind::Node, &["v1"][..]),
         ("", "Namespace") => (Kind::Namespace, &["v1"][..]),
-        (group, kind) if group.ends_with("istio.io") => {
-            return Found::Unknown(format!("{group} has no kind {kind}"));
-        }
-        ("", kind) if !CORE_KINDS.contains(&kind) => {
-            return Found::Unknown(format!("{kind} is not a kind of Kubernetes' core group"));
-        }
-        _ => return Found::NotOurs,
-    };
-    match served {
-        (kind, versions) if versions.contains(&version) => Found::Kind(kind),
-        (kind, versions) => {
-            Found::Unknown(format!("{kind} has no version {version}; it has {}", versions.join(", ")))
-        }
-    }
+        _ => return None,
+    })
 }
 
 /// Kinds that may stand beside ours in a folder without being a mistake.

@@ -71,7 +71,7 @@ pub(crate) struct DiscoveryArgs {
     /// Readiness and debugging
     #[arg(long = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
     pub(crate) http_addr: String,
-    /// Webhooks over TLS (not served yet)
+    /// Webhooks over TLS; empty to serve them in plain text at the address for HTTP
     #[arg(long = "httpsAddr", value_name = "ADDRESS", default_value = ":15017")]
     pub(crate) https_addr: String,
     /// xDS in plain text; empty to serve it at the address for HTTP
@@ -130,6 +130,7 @@ pub(crate) struct Settings {
 /// Where something listens; an empty one is not listened at.
 pub(crate) struct Addresses {
     pub(crate) http: String,
+    pub(crate) https: String,
     pub(crate) grpc: String,
     pub(crate) secure_grpc: String,
     pub(crate) monitoring: String,
@@ -141,6 +142,7 @@ impl DiscoveryArgs {
             domain,
             cluster_id,
             http_addr,
+            https_addr,
             grpc_addr,
             secure_grpc_addr,
             monitoring_addr,
@@ -163,7 +165,6 @@ impl DiscoveryArgs {
             ca_cert_file: _,
             tls_min_version: _,
             // What they are for is not built yet; the help says so.
-            https_addr: _,
             profile: _,
             ctrlz_port: _,
             ctrlz_address: _,
@@ -191,6 +192,7 @@ impl DiscoveryArgs {
             keys: key_options(env),
             addresses: Addresses {
                 http: http_addr,
+                https: https_addr,
                 grpc: grpc_addr,
                 secure_grpc: secure_grpc_addr,
                 monitoring: monitoring_addr,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use pilot_ca::Limits;
+use pilot_ca::{Limits, Plugged, plugged_in};
 use pilot_cli::Env;
+use pilot_kube_write::CaSecret;
 use pilot_server::{
-    AuthOptions, EngineHandle, Gate, Identity, IdentityOptions, Issuance, JwtRule, KeyOptions, Metrics,
-    TlsFiles,
+    AuthOptions, Authenticator, EngineHandle, Gate, Identity, IdentityOptions, Issuance, JwtRule, KeyOptions,
+    Metrics, SelfSigned, TlsFiles, unix_seconds,
 };
 
 use crate::args::{DiscoveryArgs, namespace_of};
@@ -61,13 +62,36 @@ impl IdentitySettings {
             max_ttl: seconds("MAX_WORKLOAD_CERT_TTL", MAX_TTL),
         };
         // In plain text nobody gets a certificate unless he is asked who he is there.
-        let wanted = !args.secure_grpc_addr.is_empty() || auth.plaintext;
+        let has_tls = !args.secure_grpc_addr.is_empty() || !args.https_addr.is_empty();
+        let wanted = has_tls || auth.plaintext;
         let identity = if wanted { identity_options(args, env)? } else { None };
         Ok(Self { identity, limits, auth, rule, issuer })
     }
 
-    pub(crate) fn gates(&self, engine: &EngineHandle, keys: &KeyOptions) -> Gates {
-        let common = Gate::authenticators(engine, self.rule.clone(), keys);
+    /// In a cluster an authority of our own is kept there, beside all servers of it.
+    pub(crate) async fn keep_in(&mut self, secret: &CaSecret) -> anyhow::Result<()> {
+        let Some(options) = self.identity.as_mut().filter(|options| options.has_authority) else {
+            return Ok(());
+        };
+        if matches!(plugged_in(&options.plugged)?, Plugged::Present(_)) {
+            return Ok(());
+        }
+        let lifetime = i64::try_from(options.root_lifetime.as_secs()).unwrap_or(i64::MAX);
+        let material = secret.keep(&options.organisation, lifetime, unix_seconds()).await?;
+        let place = format!("Secret {}", secret.place()).into();
+        options.self_signed = SelfSigned::Kept { place, material };
+        Ok(())
+    }
+
+    /// `cluster` knows the tokens of a Kubernetes cluster.
+    pub(crate) fn gates(
+        &self,
+        engine: &EngineHandle,
+        keys: &KeyOptions,
+        cluster: Option<Arc<dyn Authenticator>>,
+    ) -> Gates {
+        let mut common = Gate::authenticators(engine, self.rule.clone(), keys);
+        common.extend(cluster);
         let mut all = common.clone();
         if let Some(issuer) = &self.issuer {
             all.push(Gate::token_authenticator(engine, issuer.clone(), keys));
@@ -81,7 +105,7 @@ impl IdentitySettings {
     pub(crate) fn open(&self, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Identity>> {
         let Some(options) = self.identity.clone() else { return Ok(None) };
         let identity = Identity::open(options, Arc::clone(metrics)).context(
-            "the server has no certificate; mend it, or serve without TLS: --secureGRPCAddr= (empty)",
+            "the server has no certificate; mend it, or serve without TLS: --secureGRPCAddr= --httpsAddr= (empty)",
         )?;
         Ok(Some(identity))
     }
@@ -105,7 +129,7 @@ fn identity_options(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Option<Id
     let namespace = namespace.as_str();
     Ok(Some(IdentityOptions {
         plugged: env.get("ROOT_CA_DIR").unwrap_or(PLUGGED).into(),
-        self_signed: env.get("SELF_SIGNED_CA_DIR").unwrap_or(SELF_SIGNED).into(),
+        self_signed: SelfSigned::Folder(env.get("SELF_SIGNED_CA_DIR").unwrap_or(SELF_SIGNED).into()),
         root_lifetime: env.span("CITADEL_SELF_SIGNED_CA_CERT_TTL").unwrap_or(ROOT_LIFETIME),
         organisation: args.domain.clone(),
         has_authority,

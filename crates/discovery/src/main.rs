@@ -5,6 +5,7 @@ mod cmd;
 mod features;
 mod identity;
 mod sources;
+mod writers;
 
 use std::process::ExitCode;
 

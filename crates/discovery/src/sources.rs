@@ -10,6 +10,7 @@ use pilot_cli::Env;
 use pilot_config::ReadOptions;
 use pilot_source::{ClusterStates, Source};
 use pilot_source_file::{FileSource, MeshFile};
+use pilot_source_kube::Client;
 use tokio::sync::watch;
 
 use crate::args::{DiscoveryArgs, cluster_id_of};
@@ -22,6 +23,8 @@ const KUBERNETES: &str = "Kubernetes";
 pub(crate) struct Sources {
     pub(crate) sources: Vec<Box<dyn Source>>,
     pub(crate) clusters: ClusterStates,
+    /// The cluster that this server belongs to.
+    pub(crate) home: Option<Client>,
 }
 
 pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> anyhow::Result<Sources> {
@@ -59,9 +62,10 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> a
         };
         sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
     }
+    let mut home = None;
     if let Some(kube) = kube {
-        clusters = kube.clusters;
+        (clusters, home) = (kube.clusters, kube.home);
         sources.extend(kube.sources);
     }
-    Ok(Sources { sources, clusters })
+    Ok(Sources { sources, clusters, home })
 }

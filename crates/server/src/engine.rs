@@ -71,9 +71,9 @@ pub struct EngineHandle {
 
 /// Whose identities count: our own trust domain, and names that it had or is to have.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct TrustDomains {
-    pub(crate) own: Name,
-    pub(crate) aliases: Vec<Name>,
+pub struct TrustDomains {
+    pub own: Name,
+    pub aliases: Vec<Name>,
 }
 
 impl TrustDomains {
@@ -199,7 +199,7 @@ impl EngineHandle {
         &self.clock
     }
 
-    pub(crate) fn trust_domains(&self) -> watch::Receiver<TrustDomains> {
+    pub fn trust_domains(&self) -> watch::Receiver<TrustDomains> {
         self.trust.clone()
     }
 

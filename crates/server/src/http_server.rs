@@ -8,14 +8,44 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+
+use crate::tls::{self, Connection, TlsConfig, WAITING};
 
 /// A listening socket and what is served there.
 pub struct HttpServer {
     pub listener: TcpListener,
     pub router: Router,
     pub protocols: Protocols,
+}
+
+/// Where connections come from.
+trait Connections {
+    type Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    fn next(&mut self) -> impl Future<Output = io::Result<Self::Connection>> + Send;
+}
+
+impl Connections for TcpListener {
+    type Connection = TcpStream;
+
+    async fn next(&mut self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Connections for mpsc::Receiver<io::Result<Connection>> {
+    type Connection = Connection;
+
+    async fn next(&mut self) -> io::Result<Connection> {
+        match self.recv().await {
+            Some(connection) => connection,
+            // Who takes them ends only after us.
+            None => std::future::pending().await,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +66,25 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Serves pages without TLS until `stop`.
 pub async fn serve_http(server: HttpServer, stop: impl Future<Output = ()>) {
     let HttpServer { listener, router, protocols } = server;
+    serve(listener, router, protocols, stop).await;
+}
+
+/// Serves pages with TLS until `stop`.
+pub async fn serve_https(server: HttpServer, tls: TlsConfig, stop: impl Future<Output = ()>) {
+    let HttpServer { listener, router, protocols } = server;
+    let (accepted, connections) = mpsc::channel(WAITING);
+    let mut accepting = JoinSet::new();
+    accepting.spawn(tls::accept(listener, tls, accepted));
+    serve(connections, router, protocols, stop).await;
+    accepting.shutdown().await;
+}
+
+async fn serve<C: Connections>(
+    mut incoming: C,
+    router: Router,
+    protocols: Protocols,
+    stop: impl Future<Output = ()>,
+) {
     let router = router.fallback(|| async { (StatusCode::NOT_FOUND, "404 page not found\n") });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     if protocols == Protocols::Http1 {
@@ -50,9 +99,9 @@ pub async fn serve_http(server: HttpServer, stop: impl Future<Output = ()>) {
         let may_accept = connections.len() < MAX_CONNECTIONS;
         tokio::select! {
             () = &mut stop => break,
-            accepted = listener.accept(), if may_accept => {
+            accepted = incoming.next(), if may_accept => {
                 let stream = match accepted {
-                    Ok((stream, _)) => stream,
+                    Ok(stream) => stream,
                     Err(error) => {
                         pause_after(&error).await;
                         continue;

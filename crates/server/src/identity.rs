@@ -17,12 +17,12 @@ use crate::clock::unix_seconds;
 use crate::metrics::Metrics;
 
 /// Where everything is, and how long it is good.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct IdentityOptions {
     /// `ROOT_CA_DIR`: a CA that somebody else has made.
     pub plugged: PathBuf,
     /// Where ours is kept, if there is no other.
-    pub self_signed: PathBuf,
+    pub self_signed: SelfSigned,
     /// `CITADEL_SELF_SIGNED_CA_CERT_TTL`
     pub root_lifetime: Duration,
     /// Under which name ours goes.
@@ -36,6 +36,15 @@ pub struct IdentityOptions {
     pub files: Option<TlsFiles>,
     /// `--tls-min-version`
     pub only_tls13: bool,
+}
+
+/// An authority of our own.
+#[derive(Clone)]
+pub enum SelfSigned {
+    /// In a folder, where it is made if it is not there yet.
+    Folder(PathBuf),
+    /// Somewhere else, under a name that people know.
+    Kept { place: PathBuf, material: Material },
 }
 
 /// A certificate for us that somebody else has made.
@@ -87,6 +96,7 @@ pub struct Identity {
     current: Current,
     authority: Option<watch::Sender<Arc<Authority>>>,
     config: watch::Sender<Arc<ServerConfig>>,
+    ca_bundle: watch::Sender<Arc<str>>,
     metrics: Arc<Metrics>,
 }
 
@@ -102,6 +112,8 @@ struct Read {
 struct Current {
     authority: Option<Arc<Authority>>,
     config: Arc<ServerConfig>,
+    /// By whom our certificate is known, as PEM.
+    ca_bundle: Arc<str>,
     renew_at: i64,
 }
 
@@ -115,7 +127,8 @@ impl Identity {
         let current = Current::make(&options, &read, unix_seconds())?;
         let authority = current.authority.clone().map(watch::Sender::new);
         let config = watch::Sender::new(Arc::clone(&current.config));
-        let identity = Self { options, read, current, authority, config, metrics };
+        let ca_bundle = watch::Sender::new(Arc::clone(&current.ca_bundle));
+        let identity = Self { options, read, current, authority, config, ca_bundle, metrics };
         identity.tell_expiry();
         Ok(identity)
     }
@@ -123,6 +136,11 @@ impl Identity {
     /// What the next connection is greeted with.
     pub fn tls(&self) -> watch::Receiver<Arc<ServerConfig>> {
         self.config.subscribe()
+    }
+
+    /// PEM of who signed the certificate that we show, for who has to know us.
+    pub fn ca_bundle(&self) -> watch::Receiver<Arc<str>> {
+        self.ca_bundle.subscribe()
     }
 
     /// Nothing if we certify nobody.
@@ -171,6 +189,9 @@ impl Identity {
             channel.send_replace(Arc::clone(authority));
         }
         self.config.send_replace(Arc::clone(&made.config));
+        if made.ca_bundle != self.current.ca_bundle {
+            self.ca_bundle.send_replace(Arc::clone(&made.ca_bundle));
+        }
         (self.read, self.current) = (read, made);
         self.tell_expiry();
         Ok(())
@@ -201,9 +222,13 @@ fn authority_files(options: &IdentityOptions) -> Result<(PathBuf, Material), Ide
     if let Plugged::Present(material) = plugged_in(&options.plugged)? {
         return Ok((options.plugged.clone(), material));
     }
+    let folder = match &options.self_signed {
+        SelfSigned::Folder(folder) => folder,
+        SelfSigned::Kept { place, material } => return Ok((place.clone(), material.clone())),
+    };
     let lifetime = i64::try_from(options.root_lifetime.as_secs()).unwrap_or(i64::MAX);
-    let kept = keep_self_signed(&options.self_signed, &options.organisation, lifetime, unix_seconds())?;
-    Ok((options.self_signed.clone(), kept))
+    let kept = keep_self_signed(folder, &options.organisation, lifetime, unix_seconds())?;
+    Ok((folder.clone(), kept))
 }
 
 impl Current {
@@ -236,10 +261,12 @@ impl Current {
             }
             _ => return Err(IdentityError::Nothing),
         };
+        // The last root is the one of the certificate that was chosen.
+        let ca_bundle = Arc::from(roots.last().copied().unwrap_or_default());
         let verifier = pilot_ca::client_verifier(&roots)
             .map_err(|error| IdentityError::Material(options.plugged.clone(), error))?;
         let config = server_config(options, verifier, chain, key)?;
-        Ok(Self { authority: authority.map(Arc::new), config: Arc::new(config), renew_at })
+        Ok(Self { authority: authority.map(Arc::new), config: Arc::new(config), ca_bundle, renew_at })
     }
 }
 
@@ -254,7 +281,8 @@ fn server_config(
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    // xDS speaks only the first; whoever asks about objects may know only the second.
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // A certificate that was changed must be seen at the next connection, and callers come back rarely.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

@@ -46,6 +46,11 @@ impl Pages {
             .with_state(self)
     }
 
+    /// Only whether we are ready, for the port that API servers call.
+    pub fn readiness(self) -> Router {
+        Router::new().route("/ready", routing::get(ready)).with_state(self)
+    }
+
     /// What is scraped, and the pages for debugging: on the monitoring port.
     pub fn monitoring(self) -> Router {
         Router::new()

@@ -87,6 +87,17 @@ impl<'a> Call<'a> {
         Self { method: Method::POST, body: Some((JSON, body.into())), ..Self::get(path) }
     }
 
+    /// Does a list of changes, all of them or none.
+    pub fn json_patch(path: &'a str, body: impl Into<Bytes>) -> Self {
+        let body = Some(("application/json-patch+json", body.into()));
+        Self { method: Method::PATCH, body, ..Self::get(path) }
+    }
+
+    /// Puts an object in the place of the one that is there.
+    pub fn put(path: &'a str, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::PUT, ..Self::post(path, body) }
+    }
+
     /// Changes the fields that the body names.
     pub fn merge(path: &'a str, body: impl Into<Bytes>) -> Self {
         let body = Some(("application/merge-patch+json", body.into()));

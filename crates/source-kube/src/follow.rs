@@ -33,7 +33,7 @@ const DOUBT: Duration = Duration::from_secs(5);
 
 /// What becomes of a collection.
 #[derive(Debug)]
-pub(crate) enum Update<T> {
+pub enum Update<T> {
     /// What is different now. The first one, and each after a loss, is `whole`: nothing that is there is missing.
     Changed { whole: bool, changes: Vec<Change<T>> },
     /// It cannot be listed or watched at the moment.
@@ -43,20 +43,20 @@ pub(crate) enum Update<T> {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Trouble {
+pub enum Trouble {
     Call(CallError),
     /// Most of it is gone, if that is true.
     Collapse(Collapse),
 }
 
 /// Who is told.
-pub(crate) type Teller<T> = mpsc::Sender<T>;
+pub type Teller<T> = mpsc::Sender<T>;
 
-pub(crate) struct Follow<L> {
-    pub(crate) client: Client,
+pub struct Follow<L> {
+    pub client: Client,
     /// Where the objects stand now. If that changes, they are listed there.
-    pub(crate) place: watch::Receiver<Resource>,
-    pub(crate) look: Arc<L>,
+    pub place: watch::Receiver<Resource>,
+    pub look: Arc<L>,
 }
 
 /// How a watch ended.
@@ -73,11 +73,7 @@ enum End {
 
 impl<L: Look> Follow<L> {
     /// Runs until nobody listens. `wrap` says whose update it is.
-    pub(crate) async fn run<M: Send>(
-        mut self,
-        teller: Teller<M>,
-        wrap: impl Fn(Update<L::Value>) -> M + Send,
-    ) {
+    pub async fn run<M: Send>(mut self, teller: Teller<M>, wrap: impl Fn(Update<L::Value>) -> M + Send) {
         let mut known = Known::default();
         let mut version: Option<String> = None;
         let mut backoff = Backoff::new();

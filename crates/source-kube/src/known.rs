@@ -7,7 +7,7 @@ use pilot_config::Tree;
 use pilot_model::ConfigId;
 
 /// What somebody makes of an object.
-pub(crate) enum Verdict<T> {
+pub enum Verdict<T> {
     Take(T, Vec<Issue>),
     /// It cannot be used; what was known of it stays.
     Broken(Vec<Issue>),
@@ -16,22 +16,22 @@ pub(crate) enum Verdict<T> {
 }
 
 /// Looks at objects.
-pub(crate) trait Look: Send + Sync + 'static {
+pub trait Look: Send + Sync + 'static {
     type Value: Send;
     fn look(&self, object: Tree<'_>) -> Verdict<Self::Value>;
 }
 
 /// One object, and what became of it.
 #[derive(Debug)]
-pub(crate) struct Change<T> {
-    pub(crate) id: ConfigId,
-    pub(crate) what: What<T>,
+pub struct Change<T> {
+    pub id: ConfigId,
+    pub what: What<T>,
     /// All that is wrong with it now.
-    pub(crate) issues: Vec<Issue>,
+    pub issues: Vec<Issue>,
 }
 
 #[derive(Debug)]
-pub(crate) enum What<T> {
+pub enum What<T> {
     Put(T),
     Gone,
     /// Only what is wrong with it is different.
@@ -40,9 +40,9 @@ pub(crate) enum What<T> {
 
 /// How much is gone, if it is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Collapse {
-    pub(crate) had: usize,
-    pub(crate) gone: usize,
+pub struct Collapse {
+    pub had: usize,
+    pub gone: usize,
 }
 
 /// The objects that a collection holds.

@@ -26,8 +26,10 @@ pub use access::{
     Access, AccessError, ClientCertificate, Credential, Source as KubeconfigOf, Surroundings, Trust,
 };
 pub use client::{Call, CallError, Client};
+pub use follow::{Follow, Teller, Trouble, Update};
+pub use known::{Change, Collapse, Look, Verdict, What};
 pub use mesh_maps::MeshPlace;
-pub use pace::Pace;
+pub use pace::{Backoff, Pace};
 pub use remote::{RemoteClusters, RemoteOptions};
 pub use resource::{Content, Resource};
 pub use source::{ClusterOptions, KubeSource, Role};

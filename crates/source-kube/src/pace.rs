@@ -63,8 +63,14 @@ impl Bucket {
 }
 
 /// Longer and longer waits, so that a server that comes back is not overrun.
-pub(crate) struct Backoff {
+pub struct Backoff {
     next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Backoff {
@@ -72,16 +78,16 @@ impl Backoff {
     const FIRST: Duration = Duration::from_millis(100);
     const LONGEST: Duration = Duration::from_secs(5);
 
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { next: Self::FIRST }
     }
 
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.next = Self::FIRST;
     }
 
     /// The next wait: at least what the server asks for.
-    pub(crate) fn wait(&mut self, asked: Option<Duration>) -> Duration {
+    pub fn wait(&mut self, asked: Option<Duration>) -> Duration {
         let wait = self.next;
         self.next = (self.next * 2).min(Self::LONGEST);
         // Those who wait for the same server do not come back together.

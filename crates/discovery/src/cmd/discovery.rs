@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use axum::Router;
 use pilot_base::Clock;
 use pilot_cli::Env;
 use pilot_server::{
     Engine, EngineHandle, EngineOptions, GrpcServer, HttpServer, Identity, KeyFetcher, Metrics, Pages, Port,
-    Protocols, Routes, SystemClock, serve_http,
+    Protocols, Routes, SystemClock, serve_http, serve_https, webhooks,
 };
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -19,9 +21,13 @@ use crate::args::{Addresses, DiscoveryArgs, Settings};
 use crate::cmd::version::BUILD;
 use crate::identity::IdentitySettings;
 use crate::sources::{self, Sources};
+use crate::writers::Writers;
 
 /// Serving begins without a source that takes longer than this: old proxies keep what they have, new ones need something.
 const SOURCES_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A word to the API server at the end takes milliseconds.
+const GIVING_UP: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -34,9 +40,12 @@ pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
 async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let env = Env::of_process();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let Sources { sources, clusters } = sources::open(&args, &env, &clock)?;
-    warn_about_webhooks(&args);
-    let identities = IdentitySettings::new(&args, &env)?;
+    let Sources { sources, clusters, home } = sources::open(&args, &env, &clock)?;
+    let writers = home.map(|client| Writers::new(client, &args, &env));
+    let mut identities = IdentitySettings::new(&args, &env)?;
+    if let Some(writers) = &writers {
+        identities.keep_in(&writers.ca_secret()).await.context("the authority of the mesh")?;
+    }
     let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
     let metrics = Arc::new(Metrics::new(BUILD.version)?);
@@ -46,7 +55,8 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let fetcher = KeyFetcher::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), &keys);
     let keys_tried = fetcher.settled();
     let (serving, is_serving) = watch::channel(false);
-    let gates = identities.gates(&handle, &keys);
+    let cluster = writers.as_ref().map(|writers| writers.authenticator(&handle));
+    let gates = identities.gates(&handle, &keys, cluster);
     let identity = identities.open(&metrics)?;
     let issuance = identity.as_ref().and_then(|identity| identities.issuance(identity, gates.certificates));
     let grpc = GrpcServer::new(handle.clone(), Arc::clone(&metrics), is_serving.clone(), gates.xds, grpc);
@@ -54,17 +64,26 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let plain_issuance = issuance.as_ref().filter(|_| addresses.secure_grpc.is_empty());
     let routes = grpc.routes(plain_issuance).context("reflection")?;
     let secure_routes = grpc.routes(issuance.as_ref()).context("reflection")?;
+    let asked = webhooks(Arc::clone(&metrics));
+    let written_at = Arc::clone(&clock);
     let pages = Pages { engine: handle.clone(), metrics, clock, build: BUILD, serving: is_serving, clusters };
+    let secure_pages = asked.clone().merge(pages.clone().readiness());
+    let plain_webhooks = addresses.https.is_empty().then_some(asked);
     let shared_routes = addresses.grpc.is_empty().then(|| routes.clone());
-    let mut servers = serve_pages(pages, shared_routes, &addresses, &ends).await?;
+    let mut servers = serve_pages(pages, (shared_routes, plain_webhooks), &addresses, &ends).await?;
 
     let mut following = JoinSet::new();
     for (shard, source) in (0..).zip(sources) {
         handle.run(source, shard, &mut following);
     }
     following.spawn(fetcher.run());
-    let tls = identity.as_ref().filter(|_| !addresses.secure_grpc.is_empty()).map(Identity::tls);
+    let certificate = identity.as_ref().map(Identity::tls);
+    let tls = certificate.clone().filter(|_| !addresses.secure_grpc.is_empty());
+    let mut writing = JoinSet::new();
     if let Some(identity) = identity {
+        if let Some(writers) = writers {
+            writers.start(&identity, written_at, ends.stopped(), &mut writing);
+        }
         following.spawn(identity.follow());
     }
     let known = async {
@@ -85,6 +104,9 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
         ports.push(Port { listener, routes: secure_routes, tls });
     }
     servers.spawn(grpc.serve(ports, ends.stopped()));
+    if let Some(tls) = certificate.filter(|_| !addresses.https.is_empty()) {
+        serve_webhooks(secure_pages, tls, (&addresses, &ends), &mut servers).await?;
+    }
     let Addresses { http, grpc, secure_grpc, .. } = &addresses;
     tracing::info!("serving xDS on {grpc}, with TLS on {secure_grpc}, and readiness on {http}");
     serving.send_replace(true);
@@ -100,16 +122,17 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     ends.stop();
     let ended = ended(servers, shutdown).await;
     following.shutdown().await;
+    given_up(writing).await;
     engine.stop();
     why.and(ended)
 }
 
 type Servers = JoinSet<Result<(), pilot_server::TransportError>>;
 
-/// Everything but xDS; and that too, where it has no address of its own.
+/// Everything but xDS; and that too, and webhooks, where they have no address of their own.
 async fn serve_pages(
     pages: Pages,
-    routes: Option<Routes>,
+    (routes, webhooks): (Option<Routes>, Option<Router>),
     addresses: &Addresses,
     ends: &Ends,
 ) -> anyhow::Result<Servers> {
@@ -126,6 +149,9 @@ async fn serve_pages(
     if let Some(routes) = routes {
         router = router.merge(routes.into_axum_router().reset_fallback());
     }
+    if let Some(webhooks) = webhooks {
+        router = router.merge(webhooks);
+    }
     start(listen(&addresses.http, "httpAddr").await?, router, protocols);
     if !addresses.monitoring.is_empty() {
         start(listen(&addresses.monitoring, "monitoringAddr").await?, pages.monitoring(), Protocols::Http1);
@@ -133,11 +159,28 @@ async fn serve_pages(
     Ok(servers)
 }
 
-fn warn_about_webhooks(args: &DiscoveryArgs) {
-    let address = &args.https_addr;
-    if !address.is_empty() {
-        tracing::warn!("--httpsAddr {address}: webhooks are not built yet, so nothing listens there");
-    }
+/// What an API server asks, with TLS.
+async fn serve_webhooks(
+    router: Router,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    (addresses, ends): (&Addresses, &Ends),
+    servers: &mut Servers,
+) -> anyhow::Result<()> {
+    let listener = listen(&addresses.https, "httpsAddr").await?;
+    let server = HttpServer { listener, router, protocols: Protocols::Http1And2 };
+    let serving = serve_https(server, tls, ends.stopped());
+    servers.spawn(async {
+        serving.await;
+        Ok(())
+    });
+    Ok(())
+}
+
+/// Seats are given free, so that others need not wait; an API server that is slow does not keep us.
+async fn given_up(mut writing: JoinSet<()>) {
+    let all = async { while writing.join_next().await.is_some() {} };
+    let _late = tokio::time::timeout(GIVING_UP, all).await;
+    writing.shutdown().await;
 }
 
 /// Waits until everything is known that proxies need.

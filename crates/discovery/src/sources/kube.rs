@@ -64,7 +64,8 @@ pub(super) fn open(
     let remote = RemoteClusters::new(client.clone(), remote);
     let clusters = remote.states();
     Ok(Some(Sources {
-        sources: vec![Box::new(KubeSource::new(client, options)), Box::new(remote)],
+        sources: vec![Box::new(KubeSource::new(client.clone(), options)), Box::new(remote)],
         clusters,
+        home: Some(client),
     }))
 }

@@ -27,7 +27,11 @@ impl Register<'_> {
     }
 
     pub(super) fn counters_by(&self, name: &str, help: &str, label: &str) -> Result<IntCounterVec> {
-        self.keep(IntCounterVec::new(Opts::new(name, help), &[label])?)
+        self.counters_by_all(name, help, &[label])
+    }
+
+    pub(super) fn counters_by_all(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec> {
+        self.keep(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
     /// Counters with the short names of types.

@@ -1,0 +1,293 @@
+//! One of several servers does what only one may do. The lock is istiod's, so that both may take turns during an upgrade.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilot_base::{Clock, Millis};
+use pilot_source_kube::{Call, CallError, Client, Resource};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::watch;
+
+/// Where leaders write their names.
+const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
+/// A leader that was not heard of for so long is one no more.
+const LEASE: Millis = 30_000;
+/// How often a leader says that it is there, and others look.
+const RETRY: Duration = Duration::from_millis(7_500);
+/// A leader that could not say so for this long does not lead any more: long before others take over.
+const DEADLINE: Millis = 15_000;
+
+/// What somebody leads.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    pub namespace: String,
+    /// The name of a ConfigMap: `istio-namespace-controller-election`.
+    pub name: &'static str,
+    /// `POD_NAME`
+    pub identity: String,
+    /// Servers of the default revision may take the seat from others.
+    pub revision: String,
+}
+
+/// True while we lead.
+pub type Leadership = watch::Receiver<bool>;
+
+pub struct Election {
+    client: Client,
+    seat: Seat,
+    clock: Arc<dyn Clock>,
+    /// Seconds since 1970, for the record.
+    today: fn() -> i64,
+    leads: watch::Sender<bool>,
+    seen: Seen,
+}
+
+/// What was last seen of the record, and when it last changed. Clocks of others are not believed.
+#[derive(Clone, Default, Debug)]
+struct Seen {
+    record: Option<Record>,
+    since: Millis,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Record {
+    holder_identity: String,
+    holder_key: String,
+    lease_duration_seconds: u64,
+    acquire_time: String,
+    renew_time: String,
+    leader_transitions: u64,
+}
+
+impl Election {
+    pub fn new(client: Client, seat: Seat, clock: Arc<dyn Clock>, today: fn() -> i64) -> Self {
+        Self { client, seat, clock, today, leads: watch::Sender::new(false), seen: Seen::default() }
+    }
+
+    pub fn leadership(&self) -> Leadership {
+        self.leads.subscribe()
+    }
+
+    /// Runs until `stop`, and gives the seat free then.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        let mut confirmed: Millis = 0;
+        let mut told = String::new();
+        loop {
+            match self.try_once().await {
+                Ok(leads) => {
+                    if leads {
+                        confirmed = self.clock.now();
+                    }
+                    self.tell(leads);
+                    told.clear();
+                }
+                Err(error) => {
+                    if self.clock.now().saturating_sub(confirmed) >= DEADLINE {
+                        self.tell(false);
+                    }
+                    let text = error.to_string();
+                    if text != told {
+                        tracing::warn!("{}: {text}; who leads is not known", self.place());
+                        told = text;
+                    }
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RETRY) => {}
+                () = &mut stop => break,
+            }
+        }
+        if *self.leads.borrow() {
+            self.tell(false);
+            // Others find out by themselves otherwise.
+            let _late = self.release().await;
+        }
+    }
+
+    fn place(&self) -> String {
+        format!("ConfigMap {}/{}", self.seat.namespace, self.seat.name)
+    }
+
+    fn tell(&self, leads: bool) {
+        if self.leads.send_replace(leads) != leads {
+            let what = if leads { "lead now" } else { "do not lead any more" };
+            tracing::info!("{}: we {what}", self.place());
+        }
+    }
+
+    fn resource(&self) -> Resource {
+        let mut maps = Resource::new("", "v1", "configmaps");
+        maps.namespace = Some(self.seat.namespace.as_str().into());
+        maps
+    }
+
+    async fn try_once(&mut self) -> Result<bool, CallError> {
+        let path = self.resource().object(self.seat.name);
+        let map = match self.client.call(Call::get(&path)).await {
+            Ok(body) => serde_json::from_slice(&body).map_err(broken)?,
+            Err(error) if error.status() == Some(404) => Value::Null,
+            Err(error) => return Err(error),
+        };
+        let record = record_of(&map);
+        let now = self.clock.now();
+        if self.seen.record != record {
+            self.seen = Seen { record, since: now };
+        }
+        let Some(mine) = next(&self.seen, now, &self.seat, &timestamp((self.today)())) else {
+            return Ok(false);
+        };
+        match self.write(&map, &path, &mine).await {
+            Ok(()) => {
+                self.seen = Seen { record: Some(mine), since: now };
+                Ok(true)
+            }
+            // Somebody else wrote at the same time.
+            Err(error) if error.status() == Some(409) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write(&self, map: &Value, path: &str, record: &Record) -> Result<(), CallError> {
+        let text = serde_json::to_string(record).map_err(broken)?;
+        if map.is_null() {
+            let metadata = json!({
+                "name": self.seat.name, "namespace": self.seat.namespace, "annotations": {ANNOTATION: text},
+            });
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+            let path = self.resource().path();
+            return self.client.call(Call::post(&path, object.to_string())).await.map(|_| ());
+        }
+        // The version makes sure that nobody wrote in between.
+        let metadata = json!({
+            "annotations": {ANNOTATION: text}, "resourceVersion": map["metadata"]["resourceVersion"],
+        });
+        self.client.call(Call::merge(path, json!({ "metadata": metadata }).to_string())).await.map(|_| ())
+    }
+
+    async fn release(&mut self) -> Result<(), CallError> {
+        let path = self.resource().object(self.seat.name);
+        let body = self.client.call(Call::get(&path)).await?;
+        let map: Value = serde_json::from_slice(&body).map_err(broken)?;
+        match record_of(&map) {
+            Some(record) if record.holder_identity == self.seat.identity => {
+                let record = Record { holder_identity: String::new(), lease_duration_seconds: 1, ..record };
+                self.write(&map, &path, &record).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn broken(error: serde_json::Error) -> CallError {
+    CallError::Broken(error.to_string())
+}
+
+fn record_of(map: &Value) -> Option<Record> {
+    let text = map["metadata"]["annotations"][ANNOTATION].as_str()?;
+    // A record that cannot be read says nothing about who leads.
+    serde_json::from_str(text).ok()
+}
+
+fn timestamp(seconds: i64) -> String {
+    OffsetDateTime::from_unix_timestamp(seconds)
+        .ok()
+        .and_then(|at| at.format(&Rfc3339).ok())
+        .unwrap_or_default()
+}
+
+/// The record to write, if the seat is ours or may be taken.
+fn next(seen: &Seen, now: Millis, seat: &Seat, today: &str) -> Option<Record> {
+    let lease = LEASE / 1000;
+    let fresh = Record {
+        holder_identity: seat.identity.clone(),
+        holder_key: seat.revision.clone(),
+        lease_duration_seconds: lease,
+        acquire_time: today.to_owned(),
+        renew_time: today.to_owned(),
+        leader_transitions: 0,
+    };
+    let Some(record) = &seen.record else { return Some(fresh) };
+    if record.holder_identity == seat.identity {
+        let (acquire_time, leader_transitions) = (record.acquire_time.clone(), record.leader_transitions);
+        return Some(Record { acquire_time, leader_transitions, ..fresh });
+    }
+    let span = record.lease_duration_seconds.min(lease) * 1000;
+    let is_free = record.holder_identity.is_empty() || now.saturating_sub(seen.since) >= span;
+    // Rules of two revisions must not be mixed, so the one that everybody gets without asking has the last word.
+    let may_steal = seat.revision == "default" && !matches!(record.holder_key.as_str(), "default" | "");
+    let leader_transitions = record.leader_transitions + 1;
+    (is_free || may_steal).then_some(Record { leader_transitions, ..fresh })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LEASE, Record, Seat, Seen, next, record_of, timestamp};
+    use serde_json::json;
+
+    fn seat(identity: &str, revision: &str) -> Seat {
+        Seat {
+            namespace: "istio-system".to_owned(),
+            name: "istio-leader",
+            identity: identity.to_owned(),
+            revision: revision.to_owned(),
+        }
+    }
+
+    fn held_by(identity: &str, revision: &str) -> Seen {
+        let empty = Seen::default();
+        let record = next(&empty, 0, &seat(identity, revision), "2026-01-01T00:00:00Z");
+        Seen { record, since: 1_000 }
+    }
+
+    #[test]
+    fn a_free_seat_is_taken_and_kept() {
+        let mine = held_by("a", "default").record.unwrap();
+        assert_eq!((mine.holder_identity.as_str(), mine.lease_duration_seconds), ("a", 30));
+        let seen = held_by("a", "default");
+        let renewed = next(&seen, 5_000, &seat("a", "default"), "2026-01-01T00:00:05Z").unwrap();
+        assert_eq!(renewed.acquire_time, "2026-01-01T00:00:00Z");
+        assert_eq!(renewed.renew_time, "2026-01-01T00:00:05Z");
+        assert_eq!(renewed.leader_transitions, 0);
+    }
+
+    #[test]
+    fn a_seat_is_left_to_who_has_it_until_it_was_silent_for_a_whole_lease() {
+        let seen = held_by("a", "default");
+        let me = seat("b", "default");
+        assert_eq!(next(&seen, 1_000 + LEASE - 1, &me, ""), None);
+        let taken = next(&seen, 1_000 + LEASE, &me, "").unwrap();
+        assert_eq!((taken.holder_identity.as_str(), taken.leader_transitions), ("b", 1));
+    }
+
+    #[test]
+    fn a_seat_that_was_given_free_is_taken_at_once() {
+        let mut seen = held_by("a", "default");
+        seen.record.as_mut().unwrap().holder_identity.clear();
+        assert!(next(&seen, 1_001, &seat("b", "canary"), "").is_some());
+    }
+
+    #[test]
+    fn only_the_default_revision_takes_seats_of_others() {
+        assert!(next(&held_by("a", "canary"), 1_001, &seat("b", "default"), "").is_some());
+        assert!(next(&held_by("a", "default"), 1_001, &seat("b", "canary"), "").is_none());
+        assert!(next(&held_by("a", "canary"), 1_001, &seat("b", "blue"), "").is_none());
+    }
+
+    #[test]
+    fn the_record_is_written_as_istiod_writes_it() {
+        let text = r#"{"holderIdentity":"istiod-0","holderKey":"default","leaseDurationSeconds":30,"acquireTime":"2026-01-01T00:00:00Z","renewTime":"2026-01-01T00:00:00Z","leaderTransitions":2}"#;
+        let map = json!({"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": text}}});
+        let record = record_of(&map).unwrap();
+        assert_eq!(record.leader_transitions, 2);
+        assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        assert_eq!(record_of(&json!({})), None);
+        let damaged = json!({"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{"}}});
+        assert_eq!(record_of(&damaged), None::<Record>);
+        assert_eq!(timestamp(1_767_225_600), "2026-01-01T00:00:00Z");
+    }
+}
