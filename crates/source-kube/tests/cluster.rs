@@ -9,9 +9,7 @@ use pilot_config::ReadOptions;
 use pilot_model::{Kind, Object};
 use pilot_source::contract::{Follower, Mirror, Rig, check};
 use pilot_source::{Batch, Event, Source};
-use pilot_source_kube::{
-    ClusterOptions, KubeSource, MeshPlace, Pace, RemoteClusters, RemoteOptions, Role,
-};
+use pilot_source_kube::{ClusterOptions, KubeSource, MeshPlace, Pace, RemoteClusters, RemoteOptions, Role};
 use pilot_testkit::cut::Cut;
 use pilot_testkit::kube::{KubeServer, client_of};
 use pilot_testkit::tools::Tools;
@@ -151,7 +149,9 @@ async fn rules_are_followed_as_far_as_they_are_defined_and_for_us() {
         {"destination": {"host": "a"}, "weight": 50}, {"destination": {"host": "not a host"}, "weight": 50}
     ]);
     server.apply(&wrong).await.unwrap();
-    follower.until("an issue", |mirror| issues(mirror).contains("VirtualService shop/all: spec.http[0].route")).await;
+    follower
+        .until("an issue", |mirror| issues(mirror).contains("VirtualService shop/all: spec.http[0].route"))
+        .await;
     assert_eq!(rules(&follower.mirror), ["all", "theirs"]);
     server.apply(&rule("all", "c", &json!({}))).await.unwrap();
     follower.until("that all is well", |mirror| mirror.issues.is_empty()).await;
@@ -171,7 +171,10 @@ async fn forbidden(server: &KubeServer) {
         {"apiGroups": ["networking.istio.io"], "resources": ["virtualservices"], "verbs": ["get", "list", "watch"]},
     ]);
     let metadata = json!({"name": "pilot"});
-    server.apply(&json!({"apiVersion": api, "kind": "ClusterRole", "metadata": metadata, "rules": rules})).await.unwrap();
+    server
+        .apply(&json!({"apiVersion": api, "kind": "ClusterRole", "metadata": metadata, "rules": rules}))
+        .await
+        .unwrap();
     let subjects = json!([{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}]);
     let role = json!({"kind": "ClusterRole", "name": "pilot", "apiGroup": "rbac.authorization.k8s.io"});
     let binding = json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": metadata, "subjects": subjects, "roleRef": role});
@@ -199,7 +202,8 @@ fn rules_seen(mirror: &Mirror) -> bool {
 
 async fn mesh_settings(server: &KubeServer) {
     let map = |name: &str, mesh: &str| {
-        let data = json!({"mesh": mesh, "meshNetworks": "networks: {n: {endpoints: [{fromRegistry: east}]}}"});
+        let data =
+            json!({"mesh": mesh, "meshNetworks": "networks: {n: {endpoints: [{fromRegistry: east}]}}"});
         let metadata = json!({"name": name, "namespace": "istio-system"});
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     };
@@ -266,7 +270,9 @@ async fn nothing_is_lost_by_faults() {
     server.kill_api().await.unwrap();
     server.start_api().await.unwrap();
     cut.open();
-    follower.until("what happened meanwhile", |mirror| whole(mirror, 39, 2000) && mirror.issues.is_empty()).await;
+    follower
+        .until("what happened meanwhile", |mirror| whole(mirror, 39, 2000) && mirror.issues.is_empty())
+        .await;
 
     // Without etcd nothing can be listed; what is known stays.
     server.kill_etcd().await.unwrap();
@@ -280,7 +286,9 @@ async fn nothing_is_lost_by_faults() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), changed).await.unwrap();
-    follower.until("a change after all of it", |mirror| whole(mirror, 39, 3000) && mirror.issues.is_empty()).await;
+    follower
+        .until("a change after all of it", |mirror| whole(mirror, 39, 3000) && mirror.issues.is_empty())
+        .await;
     follower.stop().await;
 }
 
@@ -369,7 +377,8 @@ async fn other_clusters_are_followed_as_secrets_say() {
         mirror.ready && services(mirror, "shop") == expected
     };
     follower.until("the other cluster", |mirror| is(mirror, &[("easta", 80)])).await;
-    let seen: Vec<String> = states.borrow().iter().map(|c| format!("{} {} {}", c.id, c.secret, c.sync.as_str())).collect();
+    let seen: Vec<String> =
+        states.borrow().iter().map(|c| format!("{} {} {}", c.id, c.secret, c.sync.as_str())).collect();
     assert_eq!(seen, ["Kubernetes  synced", "east istio-system/remotes synced"]);
     far.apply(&service("shop", "b", 80)).await.unwrap();
     follower.until("a change there", |mirror| is(mirror, &[("easta", 80), ("eastb", 80)])).await;
@@ -381,7 +390,7 @@ async fn other_clusters_are_followed_as_secrets_say() {
     cut.open();
     // Its secret is changed, to one that is not good, and back.
     near.apply(&secret(&[("east", through("nobody"))])).await.unwrap();
-    follower.until("an issue", |mirror| issues(mirror).contains("the credential is not accepted")).await;
+    follower.until("an issue", |mirror| issues(mirror).contains("does not accept the credential")).await;
     assert!(is(&follower.mirror, &[("easta", 80), ("eastb", 80)]), "nor does a bad secret");
     far.apply(&service("shop", "c", 80)).await.unwrap();
     far.delete(&service("shop", "a", 80)).await.unwrap();
@@ -405,7 +414,8 @@ async fn other_clusters_are_followed_as_secrets_say() {
     let states = source.states();
     let mut second = Follower::start(Box::new(source));
     second.until("the one that answers", |mirror| is(mirror, &[("eastb", 80), ("eastc", 80)])).await;
-    let dead = states.borrow().iter().find(|cluster| cluster.id == "dead").map(|cluster| cluster.sync.as_str());
+    let dead =
+        states.borrow().iter().find(|cluster| cluster.id == "dead").map(|cluster| cluster.sync.as_str());
     assert_eq!(dead, Some("timeout"));
     second.stop().await;
     follower.stop().await;
