@@ -82,7 +82,8 @@ behave: $(ENVOY) bins ## scenarios (ENGINE=sim, envoy or istiod; ONLY=text; isti
 	target/debug/behave $(ENGINE) $(ONLY)
 
 .PHONY: soak
-soak: $(NEXTEST) $(ENVOY) bins build-bench ## long: 20 minutes of churn with 1,000 proxies, 100,000 seeds, 10,000 property cases, every scenario ten times
+soak: $(NEXTEST) $(ENVOY) $(KUBE_APISERVER) bins build-bench ## long: 20 minutes of churn with 1,000 proxies, 10 of API server faults, 100,000 seeds, 10,000 property cases, every scenario ten times
+	PILOT_FAULT_SECONDS=600 $(NEXTEST) nextest run --locked -p pilot-testkit --test kube
 	target/release/pilot-bench soak --minutes 20 --proxies 1000
 	$(MAKE) sim SEEDS=100000
 	PROPTEST_CASES=10000 $(NEXTEST) nextest run --locked -p pilot-pipeline -p pilot-incr

@@ -35,12 +35,14 @@ struct RawMeta {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     creation_timestamp: String,
+    generate_name: String,
     owner_references: Vec<Owner>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct Owner {
+    controller: bool,
     pub(crate) kind: String,
     pub(crate) name: String,
 }
@@ -178,7 +180,8 @@ fn meta(raw: RawMeta, kind: Kind) -> Meta {
         created: Created(parse_timestamp(&raw.creation_timestamp).unwrap_or(0)),
         labels: Labels::new(raw.labels),
         annotations: Labels::new(raw.annotations),
-        owner: raw.owner_references.into_iter().next(),
+        // Only who made up the name of an object is asked who made it.
+        owner: raw.owner_references.into_iter().find(|o| o.controller && !raw.generate_name.is_empty()),
     }
 }
 

@@ -12,8 +12,8 @@ use pilot_base::{Host, Name};
 use pilot_envoy_api::envoy::config::core::v3 as core;
 use pilot_envoy_api::envoy::config::endpoint::v3 as api;
 use pilot_mesh::{
-    ClusterName, HostPlan, LbSetting, NetworkGateways, Place, declared_tls, effective_locality, for_subset,
-    is_cluster_local,
+    ClusterName, HostPlan, LbSetting, NODE, NetworkGateways, Place, declared_tls, effective_locality,
+    for_subset, is_cluster_local,
 };
 use pilot_model::{
     Address, Endpoint, Health, Locality, OutlierDetection, Protocol, ProxyType, Registry, Resolution,
@@ -155,7 +155,9 @@ impl GroupMaker<'_> {
         let rule = self.plan.traffic.as_ref().map(|traffic| &traffic.rule);
         let policy = rule.and_then(|rule| for_subset(rule, subset, self.port));
         let policy = policy.as_deref();
-        let mut groups = self.groups(endpoints, policy);
+        let node = place.and_then(|place| place.labels.get(NODE)).map(Name::as_str).unwrap_or_default();
+        let is_near = |endpoint: &&Endpoint| !self.service.node_local || endpoint.node == node;
+        let mut groups = self.groups(endpoints.filter(is_near), policy);
         let lb = policy.and_then(|p| p.load_balancer.as_ref());
         let setting = effective_locality(lb, self.service, self.settings.mesh);
         if let (Some(place), Some(setting)) = (place, &setting) {
@@ -201,7 +203,9 @@ impl GroupMaker<'_> {
             group.members.push(Cow::Borrowed(endpoint));
         }
         let groups = by_locality.into_values().collect();
-        match (self.gateways, &self.traits.network) {
+        // What must be near needs no way into another network.
+        let gateways = self.gateways.filter(|_| !self.service.node_local);
+        match (gateways, &self.traits.network) {
             (Some(gateways), Some((network, ip_mode))) => {
                 let client = network::Client { network, ip_mode: *ip_mode };
                 network::over_gateways(groups, gateways, &client, self.settings)

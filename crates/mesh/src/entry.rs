@@ -107,6 +107,8 @@ fn service(
         subject_alt_names: spec.subject_alt_names.clone(),
         target_ports,
         publish_not_ready: false,
+        node_local: false,
+        more_accounts: Vec::new(),
         auto_addresses: if around.allocated { allocated(entry, host) } else { Vec::new() },
         traffic_distribution: distribution(&entry.annotations, around.namespace),
         distribution_of_namespace: false,

@@ -121,6 +121,8 @@ pub fn stand_in(id: &ConfigId) -> Arc<Service> {
         subject_alt_names: Vec::new(),
         target_ports: std::collections::BTreeMap::new(),
         publish_not_ready: false,
+        node_local: false,
+        more_accounts: Vec::new(),
         auto_addresses: Vec::new(),
         traffic_distribution: TrafficDistribution::default(),
         distribution_of_namespace: false,

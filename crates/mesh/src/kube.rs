@@ -1,8 +1,9 @@
 use pilot_base::{Labels, Name};
 use pilot_model::{
-    Address, Endpoint, EndpointSlice, Health, Locality, Node, Pod, Protocol, SliceEndpoint, SlicePort,
-    TlsSupport,
+    Address, Endpoint, EndpointSlice, Health, Locality, Node, Pod, Protocol, SlicePort, TlsSupport,
 };
+
+use crate::workload::pod_locality;
 
 /// The endpoints in a slice, with what their pods and nodes say about them.
 pub fn kube_endpoints<'a>(
@@ -19,10 +20,9 @@ pub fn kube_endpoints<'a>(
         if expected && pod.is_none() {
             continue;
         }
-        let node_name =
-            if endpoint.node.is_empty() { pod.map(|p| p.node.clone()) } else { Some(endpoint.node.clone()) };
-        let node_name = node_name.unwrap_or_default();
-        let locality = locality(endpoint, node(&node_name));
+        // Where an endpoint is that is no pod is not known, whatever the slice says: so it is to istiod.
+        let node_name = pod.map(|pod| pod.node.clone()).unwrap_or_default();
+        let locality = pod.map(|pod| pod_locality(pod, node(&node_name))).unwrap_or_default();
         for address in &endpoint.addresses {
             for port in slice.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
                 let place = Place { address, port, locality: &locality, node: &node_name };
@@ -72,14 +72,4 @@ fn endpoint(
 
 fn tls(labels: &Labels) -> TlsSupport {
     labels.get("security.istio.io/tlsMode").map(|mode| TlsSupport::parse(mode)).unwrap_or_default()
-}
-
-fn locality(endpoint: &SliceEndpoint, node: Option<&Node>) -> Locality {
-    let label = |key: &str| node.and_then(|node| node.labels.get(key)).cloned().unwrap_or_default();
-    let zone = label("topology.kubernetes.io/zone");
-    Locality {
-        region: label("topology.kubernetes.io/region"),
-        zone: if zone.is_empty() { endpoint.zone.clone() } else { zone },
-        subzone: label("topology.istio.io/subzone"),
-    }
 }

@@ -53,7 +53,7 @@ pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for, sta
 pub use keys::{TokenKeys, key_host, token_keys};
 pub use kube::kube_endpoints;
 pub use layer::Layer;
-pub use locality::{LbSetting, Place, compared_labels, effective_locality, lb_labels, service_labels};
+pub use locality::{LbSetting, NODE, Place, compared_labels, effective_locality, lb_labels, service_labels};
 pub use names::{ClusterName, Direction, fqdn, spiffe};
 pub use network::{NetworkGateway, NetworkGateways, NetworkMap, declared_gateways, service_gateways};
 pub use peer::{NamespacePeers, PeerModes};

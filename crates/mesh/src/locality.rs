@@ -74,7 +74,7 @@ fn distribution_labels(distribution: TrafficDistribution) -> &'static [&'static 
         "topology.kubernetes.io/region",
         "topology.kubernetes.io/zone",
         "topology.istio.io/subzone",
-        "kubernetes.io/hostname",
+        NODE,
     ];
     match distribution {
         TrafficDistribution::Any => &[],
@@ -91,8 +91,12 @@ pub fn compared_labels(priority: &[Name]) -> impl Iterator<Item = Name> {
 
 /// The labels of clients that a service's own preference asks for.
 pub fn service_labels(service: &Service) -> impl Iterator<Item = Name> {
-    distribution_labels(service.traffic_distribution).iter().map(|label| Name::new(label))
+    let node = service.node_local.then_some(&NODE);
+    distribution_labels(service.traffic_distribution).iter().chain(node).map(|label| Name::new(label))
 }
+
+/// The label that says on which node a client runs.
+pub const NODE: &str = "kubernetes.io/hostname";
 
 /// All labels of clients that a load balancer asks for.
 pub fn lb_labels(lb: &LoadBalancer) -> impl Iterator<Item = Name> {

@@ -191,7 +191,8 @@ impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
             .first()
             .map(|service| select_traffic(host, &service.namespace, client, settings, &self.rules));
         let Traffic { plan: traffic, served } = found.unwrap_or_default();
-        let by_locality = locality::matters(&services, traffic.as_ref(), self.mesh);
+        let by_locality = services.iter().any(|service| service.node_local)
+            || locality::matters(&services, traffic.as_ref(), self.mesh);
         HostPlan { host: host.clone(), services, traffic, served, views, by_locality }
     }
 

@@ -25,6 +25,8 @@ pub(crate) fn service(host: &str, namespace: &str, change: impl FnOnce(&mut Serv
         subject_alt_names: vec![],
         target_ports: [].into(),
         publish_not_ready: false,
+        node_local: false,
+        more_accounts: Vec::new(),
         auto_addresses: vec![],
         traffic_distribution: TrafficDistribution::Any,
         distribution_of_namespace: false,

@@ -48,9 +48,9 @@ impl Selectable {
         Some(Self { endpoint, ports: entry.spec.ports.clone() })
     }
 
-    /// A pod that has an address.
+    /// A pod that can be called and has an address.
     pub fn of_pod(id: &ConfigId, pod: &Pod, node: Option<&Node>, cluster: &Name) -> Option<Self> {
-        let (first, rest) = pod.ips.split_first()?;
+        let (first, rest) = pod.ips.split_first().filter(|_| pod.ready)?;
         let tls = pod.labels.get("security.istio.io/tlsMode").map(|mode| TlsSupport::parse(mode));
         let endpoint = Endpoint {
             address: Address::parse(first),
@@ -60,7 +60,7 @@ impl Selectable {
             entry_port: None,
             labels: pod.labels.clone(),
             service_account: pod.service_account.clone(),
-            locality: node_locality(node),
+            locality: pod_locality(pod, node),
             network: pod.labels.get("topology.istio.io/network").cloned().unwrap_or_default(),
             cluster: cluster.clone(),
             weight: 1,
@@ -160,12 +160,20 @@ fn locality(entry: &WorkloadEntry, labels: &Labels) -> Locality {
     }
 }
 
-/// Where a node is.
-pub(crate) fn node_locality(node: Option<&Node>) -> Locality {
-    let label = |key: &str| node.and_then(|node| node.labels.get(key)).cloned().unwrap_or_default();
+/// Where a pod is: where it says that it is, else where its node is.
+pub(crate) fn pod_locality(pod: &Pod, node: Option<&Node>) -> Locality {
+    let own = pod.labels.get("topology.istio.io/locality").or_else(|| pod.labels.get("istio-locality"));
+    if let Some(own) = own.filter(|text| !text.is_empty()) {
+        return Locality::parse(&if own.contains('/') { own.to_string() } else { own.replace('.', "/") });
+    }
+    let label =
+        |key: &str| node.and_then(|node| node.labels.get(key)).filter(|value| !value.is_empty()).cloned();
+    // Kubernetes called them otherwise once.
+    let zone = label("topology.kubernetes.io/zone");
+    let region = label("topology.kubernetes.io/region");
     Locality {
-        region: label("topology.kubernetes.io/region"),
-        zone: label("topology.kubernetes.io/zone"),
-        subzone: label("topology.istio.io/subzone"),
+        region: region.or_else(|| label("failure-domain.beta.kubernetes.io/region")).unwrap_or_default(),
+        zone: zone.or_else(|| label("failure-domain.beta.kubernetes.io/zone")).unwrap_or_default(),
+        subzone: label("topology.istio.io/subzone").unwrap_or_default(),
     }
 }

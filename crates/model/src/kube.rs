@@ -12,6 +12,8 @@ pub struct Pod {
     pub service_account: Name,
     pub node: Name,
     pub ips: Vec<Name>,
+    /// Does it say that it can be called? One that nobody asks says so.
+    pub ready: bool,
     /// What the pod's owner is called: its deployment, if one can be made out.
     pub workload: Name,
     /// Its name below that of a headless service: `hostname.subdomain`.
@@ -57,6 +59,4 @@ pub struct SliceEndpoint {
     pub health: Health,
     /// The pod behind it, in the slice's namespace.
     pub pod: Option<Name>,
-    pub node: Name,
-    pub zone: Name,
 }

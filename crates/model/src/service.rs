@@ -64,10 +64,14 @@ pub struct Service {
     pub selector: Option<Labels>,
     /// Identities that its certificates may carry, beyond those of its endpoints.
     pub subject_alt_names: Vec<Name>,
+    /// Service accounts of its namespace, in addition to those of its endpoints.
+    pub more_accounts: Vec<Name>,
     /// For passthrough: ports that differ from the one that was called.
     pub target_ports: BTreeMap<u16, u16>,
     /// Also endpoints that are not ready are published.
     pub publish_not_ready: bool,
+    /// Only endpoints on the client's own node are called.
+    pub node_local: bool,
     /// Addresses that the mesh made up for it, for proxies that answer DNS queries themselves: the IPv4 one, then the
     /// IPv6 one.
     pub auto_addresses: Vec<Name>,
@@ -114,6 +118,8 @@ pub struct Caller {
     pub ip_mode: IpMode,
     /// Does it use addresses that the mesh made up?
     pub allocated: bool,
+    /// May it use addresses of both families for one service?
+    pub dual_stack: bool,
 }
 
 impl Caller {
@@ -138,11 +144,15 @@ impl Service {
             found.clone_from(&self.auto_addresses);
         }
         found.retain(|address| caller.reaches(address));
+        if let Some(first) = found.first().filter(|_| !caller.dual_stack).map(|first| first.contains(':')) {
+            found.retain(|address| address.contains(':') == first);
+        }
         if !found.is_empty() {
             return found;
         }
-        // Better one that it may not reach than to listen at every address.
-        self.address.iter().cloned().collect()
+        // Better one that it may not reach than to listen at every address; but Kubernetes has one for each family.
+        let is_kube = !self.cluster_addresses.is_empty();
+        self.address.iter().filter(|address| !is_kube || caller.reaches(address)).cloned().collect()
     }
 
     /// Is it nothing but another name?

@@ -1,6 +1,6 @@
 use pilot_base::Words;
 
-use crate::{Object, SliceEndpoint, WorkloadEntry};
+use crate::{Object, WorkloadEntry};
 
 impl Object {
     /// Puts shared copies in place of words that this object has in common with thousands of others. Only of what there
@@ -21,14 +21,12 @@ impl Object {
                 workload(&mut entry.spec, words);
             }
             Self::EndpointSlice(id, slice) => {
+                words.name(&mut id.cluster);
                 words.name(&mut id.namespace);
                 slice.ports.iter_mut().for_each(|port| words.name(&mut port.name));
-                for SliceEndpoint { node, zone, .. } in &mut slice.endpoints {
-                    words.name(node);
-                    words.name(zone);
-                }
             }
             Self::Pod(id, pod) => {
+                words.name(&mut id.cluster);
                 words.name(&mut id.namespace);
                 words.labels(&mut pod.labels);
                 words.labels(&mut pod.annotations);

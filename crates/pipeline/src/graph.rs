@@ -32,6 +32,7 @@ mod routes;
 mod rules;
 mod seats;
 mod security;
+mod selecting;
 mod telemetry;
 mod workloads;
 

@@ -30,6 +30,11 @@ impl Look for ObjectLook {
         {
             return Verdict::Ignore;
         }
+        // Some write slices that belong to no service.
+        let service = ["metadata", "labels", "kubernetes.io/service-name"];
+        if self.kind == Kind::EndpointSlice && tree.at(&service).is_none() {
+            return Verdict::Ignore;
+        }
         let reading = read_object(tree, self.kind, &self.options.cluster, &self.options);
         match reading.objects.into_iter().next() {
             Some((_, _, mut object)) => {

@@ -271,6 +271,8 @@ impl Fleet {
         tracing::info!("following cluster {id} at {}, as {secret} says", access.server);
         let cluster = self.clusters.entry(id.clone()).or_default();
         cluster.begin(secret, config, attempt, vec![running, forwarding]);
+        // What was wrong with the way that it was reached before is wrong no more.
+        self.batch.issues.extend(cluster.forgive().map(|place| (place, Vec::new())));
         Ok(())
     }
 
@@ -279,10 +281,12 @@ impl Fleet {
             return;
         };
         let told = cluster.take(batch.events);
-        self.pass_on(told);
         for (place, issues) in batch.issues {
-            self.batch.issues.push((Name::from(format!("{id}: {place}")), issues));
+            let place = Name::from(format!("{id}: {place}"));
+            cluster.note(&place, &issues);
+            self.batch.issues.push((place, issues));
         }
+        self.pass_on(told);
     }
 
     fn pass_on(&mut self, told: Told) {
@@ -314,9 +318,9 @@ impl Fleet {
                 self.batch.issues.push((Name::from(format!("{id}: doubt")), issues));
             }
             self.pass_on(told);
-            if is_over {
+            if is_over && let Some(mut cluster) = self.clusters.remove(&id) {
+                self.batch.issues.extend(cluster.forgive().map(|place| (place, Vec::new())));
                 tracing::info!("cluster {id} is not followed any more");
-                self.clusters.remove(&id);
             }
         }
         let all_known = self.listed && self.clusters.values().all(|cluster| cluster.is_synced);

@@ -25,45 +25,40 @@ impl Troubles {
 
     /// A server that does not answer is one issue, however much is asked of it.
     pub(crate) fn issues(&self, cluster: &Name, server: &str) -> Vec<Issue> {
-        let object = || ObjectRef::new("Cluster", Name::empty(), cluster.clone());
-        let mut issues = Vec::new();
-        let mut unreachable: Vec<&str> = Vec::new();
-        let mut why = None;
+        let mut messages = Vec::new();
+        // Of those that have the same reason the first speaks for all.
+        let mut common: BTreeMap<&str, String> = BTreeMap::new();
         for (resource, trouble) in &self.by_resource {
             match trouble {
-                Trouble::Call(error @ (CallError::Unreachable(_) | CallError::Broken(_))) => {
-                    unreachable.push(resource);
-                    why.get_or_insert(error);
+                Trouble::Call(error) if error.status() == Some(403) => messages.push(format!(
+                    "{resource}: {error}; grant get, list and watch on {resource}; all else goes on without it"
+                )),
+                Trouble::Call(error) => {
+                    let reason = reason(error);
+                    common.entry(reason).or_insert_with(|| {
+                        format!("the API server at {server} {reason}: {error}; what was known stays")
+                    });
                 }
-                Trouble::Call(error) => issues.push(Issue::error(object(), "", refused(resource, error))),
-                Trouble::Collapse(collapse) => {
-                    let message = format!(
-                        "{resource}: {} of {} are gone all at once, which is not believed before it is confirmed; what was known stays so far",
-                        collapse.gone, collapse.had
-                    );
-                    issues.push(Issue::error(object(), "", message));
-                }
+                Trouble::Collapse(collapse) => messages.push(format!(
+                    "{resource}: {} of {} are gone all at once, which is not believed before it is confirmed; what was known stays so far",
+                    collapse.gone, collapse.had
+                )),
             }
         }
-        if let Some(why) = why {
-            let message = format!(
-                "the API server at {server} does not answer: {why}; what was known stays ({})",
-                unreachable.join(", ")
-            );
-            issues.push(Issue::error(object(), "", message));
-        }
-        issues
+        let object = || ObjectRef::new("Cluster", Name::empty(), cluster.clone());
+        let all = messages.into_iter().chain(common.into_values());
+        all.map(|message| Issue::error(object(), "", message)).collect()
     }
 }
 
-fn refused(resource: &str, error: &CallError) -> String {
+fn reason(error: &CallError) -> &'static str {
     match error.status() {
-        Some(403) => format!(
-            "{resource}: {error}; grant get, list and watch on {resource}; all else goes on without it"
-        ),
-        Some(401) => format!("{resource}: {error}: the credential is not accepted; what was known stays"),
-        Some(429) => format!("{resource}: the API server is busy: {error}; what was known stays"),
-        _ => format!("{resource}: {error}; what was known stays"),
+        None => "does not answer",
+        Some(401) => "does not accept the credential",
+        Some(429) => "is busy",
+        // One that has just been started does not know all of its kinds yet.
+        Some(404 | 500..) => "is not ready",
+        Some(_) => "refuses",
     }
 }
 
@@ -90,7 +85,7 @@ mod tests {
         let text: Vec<String> = issues.iter().map(ToString::to_string).collect();
         assert_eq!(text.len(), 2, "{text:?}");
         assert!(text[0].contains("grant get, list and watch on nodes"), "{text:?}");
-        assert!(text[1].contains("connection refused") && text[1].contains("(pods, services)"), "{text:?}");
+        assert!(text[1].ends_with("does not answer: connection refused; what was known stays"), "{text:?}");
         assert!(troubles.well("nodes") && !troubles.well("nodes"));
     }
 }

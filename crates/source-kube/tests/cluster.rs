@@ -390,7 +390,7 @@ async fn other_clusters_are_followed_as_secrets_say() {
     cut.open();
     // Its secret is changed, to one that is not good, and back.
     near.apply(&secret(&[("east", through("nobody"))])).await.unwrap();
-    follower.until("an issue", |mirror| issues(mirror).contains("the credential is not accepted")).await;
+    follower.until("an issue", |mirror| issues(mirror).contains("does not accept the credential")).await;
     assert!(is(&follower.mirror, &[("easta", 80), ("eastb", 80)]), "nor does a bad secret");
     far.apply(&service("shop", "c", 80)).await.unwrap();
     far.delete(&service("shop", "a", 80)).await.unwrap();

@@ -20,8 +20,6 @@ struct SliceItem {
     addresses: Vec<String>,
     conditions: Conditions,
     target_ref: Option<TargetRef>,
-    node_name: String,
-    zone: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -65,7 +63,6 @@ struct Subset {
 #[serde(rename_all = "camelCase", default)]
 struct SubsetAddress {
     ip: String,
-    node_name: String,
     target_ref: Option<TargetRef>,
 }
 
@@ -86,13 +83,7 @@ pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) 
         if addresses.is_empty() {
             continue;
         }
-        endpoints.push(SliceEndpoint {
-            addresses,
-            health,
-            pod: pod(item.target_ref),
-            node: item.node_name.into(),
-            zone: item.zone.into(),
-        });
+        endpoints.push(SliceEndpoint { addresses, health, pod: pod(item.target_ref) });
     }
     Some(EndpointSlice { service: service.clone(), ports: ports(slice.ports, "ports", check), endpoints })
 }
@@ -114,8 +105,7 @@ pub(crate) fn decode_endpoints(
             let addresses = addresses(&[address.ip], &format!("{path}.addresses"), check);
             if !addresses.is_empty() {
                 let pod = pod(address.target_ref);
-                let node = Name::from(address.node_name);
-                endpoints.push(SliceEndpoint { addresses, health, pod, node, zone: Name::empty() });
+                endpoints.push(SliceEndpoint { addresses, health, pod });
             }
         }
         let ports = ports(subset.ports, &format!("{path}.ports"), check);
@@ -124,10 +114,11 @@ pub(crate) fn decode_endpoints(
     Some(slices)
 }
 
-/// Not said means ready. A terminating endpoint that still serves is drained, not dropped.
+/// Not said means ready. A terminating endpoint that still serves is drained, not dropped. One that is not ready and does
+/// not say that it stays is about to end, as istiod has it; Kubernetes itself always says all three.
 fn health(conditions: &Conditions) -> Health {
-    let terminating = conditions.terminating.unwrap_or(false);
-    let serving = conditions.serving.or(conditions.ready).unwrap_or(true);
+    let terminating = conditions.terminating.unwrap_or(true);
+    let serving = conditions.serving.unwrap_or(true);
     match (conditions.ready.unwrap_or(true), serving, terminating) {
         (true, _, _) => Health::Healthy,
         (false, true, true) => Health::Draining,

@@ -46,6 +46,15 @@ struct Status {
     pod_ip: String,
     #[serde(rename = "podIPs")]
     pod_ips: Vec<PodIp>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -69,7 +78,10 @@ pub(crate) fn decode(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Opt
     let account = object.spec.service_account_name;
     let (hostname, subdomain) = (object.spec.hostname, object.spec.subdomain);
     let hostname = if hostname.is_empty() { meta.id.name.to_string() } else { hostname };
+    let conditions = &object.status.conditions;
+    let ready = conditions.is_empty() || conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
     Some(Pod {
+        ready,
         labels: meta.labels.clone(),
         annotations: meta.annotations.clone(),
         service_account: if account.is_empty() { Name::new("default") } else { account.into() },
@@ -81,14 +93,30 @@ pub(crate) fn decode(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Opt
     })
 }
 
-/// What made the pod. A ReplicaSet's name ends in its template's hash; what stands before is the Deployment's.
+/// What made the pod, unless a label says how to call it.
 fn workload(meta: &Meta) -> Name {
-    let Some(owner) = &meta.owner else { return meta.id.name.clone() };
-    match (owner.kind.as_str(), meta.labels.get("pod-template-hash")) {
-        ("ReplicaSet", Some(hash)) => match owner.name.strip_suffix(&format!("-{hash}")) {
-            Some(deployment) => Name::new(deployment),
-            None => Name::new(&owner.name),
-        },
-        _ => Name::new(&owner.name),
+    if let Some(name) = meta.labels.get("service.istio.io/workload-name") {
+        return name.clone();
     }
+    let Some(owner) = meta.owner.as_ref().filter(|owner| !owner.name.is_empty()) else {
+        return meta.id.name.clone();
+    };
+    // The name of what a Deployment made ends in the hash of its template, that of a CronJob's in a time.
+    let without = |label: &str| {
+        let hash = meta.labels.get(label).filter(|hash| !hash.is_empty())?;
+        owner.name.strip_suffix(&format!("-{hash}")).map(Name::new)
+    };
+    let found = match owner.kind.as_str() {
+        "ReplicaSet" => without("pod-template-hash").or_else(|| without("rollouts-pod-template-hash")),
+        "ReplicationController" => {
+            meta.labels.get("deploymentconfig").cloned().filter(|name| !name.is_empty())
+        }
+        "Job" => owner.name.rsplit_once('-').and_then(|(name, time)| is_time(time).then(|| Name::new(name))),
+        _ => None,
+    };
+    found.unwrap_or_else(|| Name::new(&owner.name))
+}
+
+fn is_time(text: &str) -> bool {
+    (8..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }

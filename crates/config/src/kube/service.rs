@@ -54,6 +54,7 @@ struct Spec {
     #[serde(rename = "externalIPs")]
     external_ips: Vec<String>,
     traffic_distribution: Option<String>,
+    internal_traffic_policy: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -126,9 +127,11 @@ pub(crate) fn decode(
         created: meta.created,
         labels: meta.labels.clone(),
         selector: (!spec.selector.is_empty()).then(|| Labels::new(spec.selector)),
-        subject_alt_names: Vec::new(),
+        subject_alt_names: listed(meta, "alpha.istio.io/canonical-serviceaccounts"),
+        more_accounts: listed(meta, "alpha.istio.io/kubernetes-serviceaccounts"),
         target_ports: BTreeMap::new(),
         publish_not_ready: spec.publish_not_ready_addresses,
+        node_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         auto_addresses: Vec::new(),
         traffic_distribution: distribution.unwrap_or_default(),
         distribution_of_namespace: distribution.is_none(),
@@ -138,6 +141,12 @@ pub(crate) fn decode(
         workload_ports,
         object: id.object(Kind::Service),
     })
+}
+
+/// An annotation that is a list.
+fn listed(meta: &Meta, annotation: &str) -> Vec<Name> {
+    let text = meta.annotations.get(annotation).map(Name::as_str).unwrap_or_default();
+    text.split(',').filter(|entry| !entry.is_empty()).map(Name::new).collect()
 }
 
 fn workload_port(target: TargetPort, number: u16) -> WorkloadPort {

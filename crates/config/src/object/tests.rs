@@ -133,7 +133,7 @@ fn kubernetes_objects_are_read() {
         - {apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-1, labels: {kubernetes.io/service-name: s}}, \
            ports: [{name: http, port: 8080}], endpoints: [{addresses: [10.1.0.1], targetRef: {kind: Pod, name: p}}, {addresses: [bad]}]}\n\
         - {apiVersion: v1, kind: Endpoints, metadata: {name: t}, subsets: [{addresses: [{ip: 10.1.0.2}], ports: [{port: 81}]}]}\n\
-        - {apiVersion: v1, kind: Pod, metadata: {name: p, labels: {app: s, pod-template-hash: x1}, ownerReferences: [{kind: ReplicaSet, name: d-x1}]}, status: {podIP: 10.1.0.1}}\n\
+        - {apiVersion: v1, kind: Pod, metadata: {name: p, generateName: d-x1-, labels: {app: s, pod-template-hash: x1}, ownerReferences: [{kind: ReplicaSet, name: d-x1, controller: true}]}, status: {podIP: 10.1.0.1}}\n\
         - {apiVersion: v1, kind: Namespace, metadata: {name: ns}}\n\
         - {apiVersion: v1, kind: Node, metadata: {name: node}}\n";
     let reading = reading(text);

@@ -273,6 +273,9 @@ fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served>
     let here = proxy.ips.iter().flat_map(|ip| registry.served_at(reader, *ip));
     let here = here.filter(|served| served.is_in(&proxy.cluster));
     let mut out: Vec<Served> = here.map(Served::anywhere).collect();
+    if out.is_empty() {
+        out = registry.served_by_labels(reader, proxy);
+    }
     // A workload serves what its own namespace says it does; the same port twice is one.
     out.retain(|served| proxy.namespace.is_empty() || served.namespace == proxy.namespace);
     out.sort();
@@ -407,6 +410,7 @@ fn caller(proxy: &Proxy, settings: Settings<'_>) -> Caller {
         cluster: proxy.cluster.clone(),
         ip_mode: proxy.ip_mode(),
         allocated: allocates && proxy.dns_capture,
+        dual_stack: settings.options.features.dual_stack,
     }
 }
 

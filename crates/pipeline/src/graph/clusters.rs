@@ -7,7 +7,7 @@ use pilot_envoy::{
     outbound_clusters,
 };
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{HostPlan, Layer, Place};
+use pilot_mesh::{HostPlan, Layer, Place, spiffe};
 use pilot_model::Endpoint;
 use pilot_xds::Encoded;
 
@@ -81,7 +81,12 @@ pub(super) fn accounts(plans: Plans, plan: &HostPlan, reader: &Reader<'_>) -> Ve
     let key = plan.service().map(|service| (service.namespace.clone(), plan.host.clone()));
     let of_endpoints = key.iter().flat_map(|key| plans.registry.accounts(reader, key)).cloned();
     let told = plan.services.iter().flat_map(|service| service.subject_alt_names.iter().cloned());
-    of_endpoints.chain(told).collect::<BTreeSet<_>>().into_iter().collect()
+    let domain = reader.get(&plans.inputs.mesh, &()).map(|mesh| &mesh.trust_domain);
+    let named = plan.services.iter().flat_map(|service| {
+        let spiffe = move |account: &Name| domain.map(|domain| spiffe(domain, &service.namespace, account));
+        service.more_accounts.iter().filter_map(spiffe)
+    });
+    of_endpoints.chain(told).chain(named).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn compute(

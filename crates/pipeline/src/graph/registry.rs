@@ -12,12 +12,14 @@ use pilot_mesh::{
     workload_endpoints,
 };
 use pilot_model::{
-    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, Service, ServiceEntryVisibility,
+    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, Proxy, Service, ServiceEntryVisibility,
+    ServicePort,
 };
 
 use super::inputs::Inputs;
 use super::namespaces;
 use super::seats::Seats;
+use super::selecting::Selecting;
 use super::workloads::Workloads;
 
 /// Which object says something.
@@ -42,6 +44,16 @@ pub(super) struct Served {
 }
 
 impl Served {
+    pub(super) fn new(service: &Service, port: &ServicePort, target_port: u16) -> Self {
+        Self {
+            cluster: Name::empty(),
+            namespace: service.namespace.clone(),
+            host: service.host.clone(),
+            port_name: port.name.clone(),
+            target_port,
+        }
+    }
+
     /// Is it served in a cluster, as far as that is known?
     pub(super) fn is_in(&self, cluster: &Name) -> bool {
         self.cluster.is_empty() || cluster.is_empty() || self.cluster == *cluster
@@ -69,6 +81,7 @@ pub(super) struct Registry {
     /// Labels of clients that services compare with those of their endpoints.
     compared: Table<(), SharedMap<Name, ()>>,
     pub(super) seats: Seats,
+    selecting: Selecting,
 }
 
 /// The endpoints of one slice.
@@ -152,6 +165,7 @@ impl Registry {
         let any_network_gateway = graph.map("any network gateway", &network_gateways, |&(), _| Some(()));
         let compared = compared_labels(graph, &services);
         let aliases = aliases(graph, services);
+        let selecting = Selecting::declare(graph, &discovered);
         Self {
             network_gateways,
             any_network_gateway,
@@ -164,6 +178,7 @@ impl Registry {
             served,
             compared,
             seats,
+            selecting,
         }
     }
 
@@ -253,6 +268,11 @@ impl Registry {
 
     pub(super) fn covers(&self, reader: &Reader<'_>, pattern: &Host, port: u16) -> bool {
         reader.get(&self.covered, &(pattern.clone(), port)).is_some()
+    }
+
+    /// What a proxy serves by its own word, if nobody else knows who it is.
+    pub(super) fn served_by_labels(&self, reader: &Reader<'_>, proxy: &Proxy) -> Vec<Served> {
+        if self.seats.is_known(reader, proxy) { Vec::new() } else { self.selecting.served(reader, proxy) }
     }
 
     pub(super) fn served_at<'a>(&self, reader: &Reader<'a>, ip: IpAddr) -> impl Iterator<Item = &'a Served> {

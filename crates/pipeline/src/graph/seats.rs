@@ -71,6 +71,11 @@ impl Seats {
         out
     }
 
+    /// Does somebody say who is at the proxy's address?
+    pub(super) fn is_known(&self, reader: &Reader<'_>, proxy: &Proxy) -> bool {
+        self.seat(reader, proxy).is_some()
+    }
+
     fn seat<'a>(&self, reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a Seat> {
         let options = reader.get(&self.inputs.options, &())?;
         let is_here = proxy.cluster.is_empty() || proxy.cluster == options.cluster;

@@ -31,6 +31,8 @@ pub(super) struct Cluster {
     doubt_changed: bool,
     leaves_at: Option<Instant>,
     is_over: bool,
+    /// Where something is wrong with it.
+    troubled: BTreeSet<Name>,
 }
 
 /// What others have to know.
@@ -65,6 +67,19 @@ impl Cluster {
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    pub(super) fn note(&mut self, place: &Name, issues: &[Issue]) {
+        if issues.is_empty() {
+            self.troubled.remove(place);
+        } else {
+            self.troubled.insert(place.clone());
+        }
+    }
+
+    /// Where something was wrong, which does not count any more.
+    pub(super) fn forgive(&mut self) -> impl Iterator<Item = Name> + use<> {
+        std::mem::take(&mut self.troubled).into_iter()
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
