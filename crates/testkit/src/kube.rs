@@ -171,7 +171,7 @@ fn start_api(folder: &Path, etcd: SocketAddr, at: SocketAddr, more: &[String]) -
         .arg(file("tls-cert-file", "api.pem"))
         .arg(file("tls-private-key-file", "api-key.pem"))
         .arg(file("client-ca-file", "ca.pem"))
-        .arg(file("service-account-key-file", "account-key.pem"))
+        .arg(file("service-account-key-file", "account-public.pem"))
         .arg(file("service-account-signing-key-file", "account-key.pem"))
         .arg(file("token-auth-file", "tokens.csv"))
         .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")
@@ -195,7 +195,9 @@ fn certificates(folder: &Path) -> anyhow::Result<()> {
     params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
     std::fs::write(folder.join("api.pem"), params.signed_by(&key, &authority)?.pem())?;
     std::fs::write(folder.join("api-key.pem"), key.serialize_pem())?;
-    std::fs::write(folder.join("account-key.pem"), KeyPair::generate()?.serialize_pem())?;
+    let account = KeyPair::generate()?;
+    std::fs::write(folder.join("account-key.pem"), account.serialize_pem())?;
+    std::fs::write(folder.join("account-public.pem"), account.public_key_pem())?;
     Ok(())
 }
 
