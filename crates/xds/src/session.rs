@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use pilot_base::{Hash64, Millis, Name};
 
-use crate::commons::Digest;
 use crate::owed::{Owed, Owing};
 use crate::request::{Ask, Held, Initial, Protocol, Request};
 use crate::response::Response;
@@ -131,16 +130,21 @@ impl Session {
         })
     }
 
+    /// Does the client, which says these [entries](crate::held_entry), hold all that there is of a type, and nothing else, in
+    /// the versions of now? That is [`Initial::Everything`] in a request that follows at once.
+    pub fn holds_everything<'a>(
+        &self,
+        type_url: TypeUrl,
+        said: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> bool {
+        let latest = self.latest.of(type_url);
+        said.len() > 0 && latest.at_once().is_none() && self.commons.digest(latest).is_said_by(said)
+    }
+
     /// What the client says that it holds, for a request that follows at once. A version is missing that is not of our
     /// making.
     pub fn initial(&self, type_url: TypeUrl, said: &[(&str, Option<Hash64>)]) -> Initial {
         let latest = self.latest.of(type_url);
-        let mut digest = Digest::default();
-        said.iter().for_each(|(name, version)| digest.add(name, version.unwrap_or_default()));
-        let is_whole = latest.at_once().is_none();
-        if !said.is_empty() && is_whole && self.commons.digest(latest) == digest {
-            return Initial::Everything;
-        }
         let lookup = self.commons.lookup(latest);
         let held = |(text, version): &(&str, Option<Hash64>)| {
             let served = lookup.get(text).cloned();
@@ -228,7 +232,7 @@ impl Session {
                 watch.change_names(&subscribe, &unsubscribe);
                 let latest = self.latest.of(type_url);
                 match initial {
-                    Initial::Everything if is_first => watch.set_everything(latest),
+                    Initial::Everything if is_first => watch.set_everything(latest, &self.commons),
                     Initial::Some(held) if is_first && !held.is_empty() => watch.set_initial(held, latest),
                     Initial::Everything | Initial::Some(_) => (),
                 }

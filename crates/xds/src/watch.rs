@@ -324,8 +324,14 @@ impl Watch {
     }
 
     /// The client kept all that there is now, and nothing else, in the versions of now.
-    pub(crate) fn set_everything(&mut self, target: &Manifest) {
+    pub(crate) fn set_everything(&mut self, target: &Manifest, commons: &Commons) {
         self.base = target.clone();
+        let asked = self.names.as_set().filter(|_| !self.wildcard);
+        if asked.is_some_and(|names| commons.digest(target).has_names(names)) {
+            self.unsure.clear();
+            self.unsure_of_names = false;
+            return;
+        }
         if !self.wildcard && !self.names.cover_all(target) {
             let all: Vec<Name> = target.iter().map(|resource| resource.name().clone()).collect();
             all.into_iter().for_each(|name| self.names.insert(name));
