@@ -222,7 +222,8 @@ impl Session {
         let Some(watch) = &mut self.watches[at] else { return };
         match ask {
             Ask::Names { names, .. } => {
-                if !watch.set_names(&names) {
+                // Of what is under way the client may still take something, should it want it again.
+                if !watch.set_names(&names) && !watch.in_flight() {
                     self.watches[at] = None;
                     self.stands[at] = None;
                     self.past[at] = Some(Vec::new());
@@ -329,7 +330,7 @@ impl Session {
 
     /// Has the client been sent this type as of that moment, whether it has answered or not?
     fn was_sent(&self, type_url: TypeUrl, moment: &Arc<Manifests>) -> bool {
-        let Some(watch) = self.watch(type_url) else { return true };
+        let Some(watch) = self.watch(type_url).filter(|watch| watch.wants_any()) else { return true };
         let stands = self.stands[type_url.index()].as_ref();
         !watch.is_searching() && stands.is_some_and(|at| at.of(type_url).same(moment.of(type_url)))
     }

@@ -140,6 +140,10 @@ impl Watch {
         self.wildcard || self.names.contains(name)
     }
 
+    pub(crate) fn wants_any(&self) -> bool {
+        self.wildcard || !self.names.is_empty()
+    }
+
     pub(crate) fn in_flight(&self) -> bool {
         self.flight.is_some()
     }
@@ -242,7 +246,7 @@ impl Watch {
         } else {
             self.want_by_name();
         }
-        self.wildcard || !self.names.is_empty()
+        self.wants_any()
     }
 
     pub(crate) fn change_names(&mut self, subscribe: &Arc<NameSet>, unsubscribe: &[Name]) {
