@@ -130,6 +130,9 @@ pub(crate) struct SoakArgs {
     /// Changes a second
     #[arg(long, default_value_t = 10)]
     pub(crate) rate: u32,
+    /// Every second one proxy of so many closes its stream and comes back
+    #[arg(long, default_value_t = 50, value_name = "PROXIES")]
+    pub(crate) turns: usize,
     /// Each namespace has a Sidecar with so many hosts
     #[arg(long)]
     pub(crate) scope: Option<usize>,

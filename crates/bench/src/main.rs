@@ -114,7 +114,7 @@ async fn soak(args: &SoakArgs) -> anyhow::Result<ExitCode> {
         ..Shape::default()
     };
     let duration = Duration::try_from_secs_f64(args.minutes * 60.0).context("--minutes")?;
-    let plan = Plan { shape, duration, rate: args.rate };
+    let plan = Plan { shape, duration, rate: args.rate, turns: args.turns };
     let command = words(args.pilot.as_deref())?;
     let scratch = tempfile::tempdir().context("a folder for scratch; is the disk full?")?;
     let candidate = Candidate::Program { name: "pilot".to_owned(), command };

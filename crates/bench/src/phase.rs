@@ -3,6 +3,7 @@
 mod churn;
 pub(crate) mod cold;
 mod endpoint;
+mod overtake;
 pub(crate) mod reconnect;
 mod route;
 mod service;
@@ -92,6 +93,9 @@ impl Stage {
         }
         if shape.has(Phase::Route) {
             measures.push(route::run(self).await?);
+        }
+        if shape.has(Phase::Overtake) {
+            measures.push(overtake::run(self).await?);
         }
         if shape.has(Phase::Service) {
             measures.extend(service::run(self).await?);

@@ -30,6 +30,8 @@ pub enum Phase {
     Endpoint,
     /// One route of a VirtualService gets another name
     Route,
+    /// One endpoint gets another address while a route is pushed to everybody
+    Overtake,
     /// A service comes, then goes
     Service,
     /// Endpoints change at a rate
@@ -39,8 +41,16 @@ pub enum Phase {
 }
 
 impl Phase {
-    pub const ALL: [Self; 7] =
-        [Self::Start, Self::Cold, Self::Endpoint, Self::Route, Self::Service, Self::Churn, Self::Reconnect];
+    pub const ALL: [Self; 8] = [
+        Self::Start,
+        Self::Cold,
+        Self::Endpoint,
+        Self::Route,
+        Self::Overtake,
+        Self::Service,
+        Self::Churn,
+        Self::Reconnect,
+    ];
 }
 
 /// Endpoint changes at a rate.

@@ -25,6 +25,8 @@ pub struct Plan {
     pub duration: Duration,
     /// Changes a second.
     pub rate: u32,
+    /// Every second one proxy of so many comes back.
+    pub turns: usize,
 }
 
 /// What came of it.
@@ -87,8 +89,6 @@ async fn gather(mesh: &Mesh, plan: &Plan, server: &Server) -> anyhow::Result<Fle
 }
 
 async fn churn(plan: &Plan, turmoil: &mut Turmoil, folder: &Folder, fleet: &Fleet) -> anyhow::Result<()> {
-    // Every second a fiftieth of all proxies comes back.
-    const TURNS: usize = 50;
     let watch = Stopwatch::start();
     let (mut seconds, mut told) = (0, PROGRESS);
     while watch.elapsed() < plan.duration {
@@ -96,7 +96,7 @@ async fn churn(plan: &Plan, turmoil: &mut Turmoil, folder: &Folder, fleet: &Flee
         let elapsed = watch.elapsed();
         if elapsed.as_secs() > seconds {
             seconds = elapsed.as_secs();
-            fleet.come_back(TURNS.min(fleet.proxies.len()), usize::try_from(seconds)?);
+            fleet.come_back(plan.turns.clamp(1, fleet.proxies.len()), usize::try_from(seconds)?);
         }
         if elapsed >= told {
             told += PROGRESS;

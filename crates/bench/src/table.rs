@@ -37,7 +37,7 @@ fn figures(phase: Phase) -> &'static [Figure] {
     match phase {
         Phase::Start => START,
         Phase::Cold => COLD,
-        Phase::Endpoint | Phase::Route | Phase::Service => CHANGE,
+        Phase::Endpoint | Phase::Route | Phase::Overtake | Phase::Service => CHANGE,
         Phase::Churn => CHURN,
         Phase::Reconnect => RECONNECT,
     }

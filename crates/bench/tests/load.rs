@@ -129,7 +129,7 @@ async fn a_server_that_somebody_else_started_can_be_loaded_and_recorded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_short_soak_proxies_have_what_a_fresh_server_sends() {
     let shape = Shape { services: 60, endpoints: 4, proxies: 20, ..Shape::default() };
-    let plan = Plan { shape, duration: Duration::from_secs(4), rate: 100 };
+    let plan = Plan { shape, duration: Duration::from_secs(4), rate: 100, turns: 10 };
     let scratch = tempfile::tempdir().unwrap();
     let verdict = pilot_bench::soak(&plan, &candidate(), scratch.path()).await.unwrap();
     assert_eq!(verdict.differences, Vec::<String>::new());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use pilot_base::{Hash64, Name};
 use pilot_envoy_api::envoy::config::core::v3::Node;
 use pilot_envoy_api::google::rpc::Status as RpcStatus;
-use pilot_xds::{Ask, Protocol, Request, Session, TypeUrl};
+use pilot_xds::{Ask, Initial, Protocol, Request, Session, TypeUrl};
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tonic::Status;
@@ -104,19 +104,24 @@ impl Incoming for DeltaRequest {
     }
 
     fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status> {
-        let held = Fields(&self.message).filter_map(|field| match field {
-            Ok((5, entry)) => Some(held(entry)),
-            Ok(_) => None,
-            Err(status) => Some(Err(status)),
-        });
-        let held: Vec<(&str, Option<Hash64>)> = held.collect::<Result<_, Status>>()?;
-        let unsubscribe = texts(&self.message, 4)?;
-        let ask = Ask::Changes {
-            subscribe: session.names(type_url, &texts(&self.message, 3)?),
-            unsubscribe: unsubscribe.into_iter().map(Name::new).collect(),
-            initial: session.initial(type_url, &held),
+        let (mut subscribe, mut unsubscribe, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+        for field in Fields(&self.message) {
+            match field? {
+                (3, name) => subscribe.push(text(name)?),
+                (4, name) => unsubscribe.push(Name::new(text(name)?)),
+                (5, entry) => entries.push(entry),
+                _ => {}
+            }
+        }
+        // Most who come back hold what there is; then nobody needs to know what they say word by word.
+        let initial = if session.holds_everything(type_url, entries.iter().copied()) {
+            Initial::Everything
+        } else {
+            let held: Vec<_> = entries.into_iter().map(held).collect::<Result<_, Status>>()?;
+            session.initial(type_url, &held)
         };
-        Ok(self.envelope.request(type_url, ask))
+        let subscribe = session.names(type_url, &subscribe);
+        Ok(self.envelope.request(type_url, Ask::Changes { subscribe, unsubscribe, initial }))
     }
 }
 

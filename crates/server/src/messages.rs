@@ -67,6 +67,12 @@ impl<M: Incoming> Messages<M> {
     /// Moves so much of the piece that so much of a message is there, if it can be.
     fn fill(&mut self, len: usize) -> bool {
         let missing = len.saturating_sub(self.begun.len()).min(self.piece.len());
+        let there = self.begun.len() + missing;
+        if there > self.begun.capacity() {
+            // Twice what came, so that it is not moved with each piece; but never more than is to come.
+            let room = (2 * there).min(len).max(there);
+            self.begun.reserve_exact(room - self.begun.len());
+        }
         self.begun.extend_from_slice(&self.piece.split_to(missing));
         self.begun.len() >= len
     }

@@ -25,9 +25,19 @@ pub enum Manner {
     NamesNobody,
 }
 
+/// When a client asks for listeners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Habit {
+    /// With its clusters, on every stream.
+    AllAtOnce,
+    /// When all its clusters have endpoints, as Envoy does; on later streams with everything else.
+    ClustersFirst,
+}
+
 pub struct Client {
     protocol: Protocol,
     manner: Manner,
+    habit: Habit,
     held: BTreeMap<TypeUrl, BTreeMap<Name, Held>>,
     /// Clusters that can be used: those without endpoints from the server, and those that were given some.
     usable: BTreeSet<Name>,
@@ -46,10 +56,11 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(protocol: Protocol, manner: Manner) -> Self {
+    pub fn new(protocol: Protocol, manner: Manner, habit: Habit) -> Self {
         Self {
             protocol,
             manner,
+            habit,
             held: BTreeMap::new(),
             usable: BTreeSet::new(),
             warming: BTreeSet::new(),
@@ -67,13 +78,11 @@ impl Client {
     pub fn connect(&mut self) -> Vec<Request> {
         self.last_nonce.clear();
         self.unknown_past = self.protocol == Protocol::StateOfTheWorld && !self.held.is_empty();
-        let asked: Vec<TypeUrl> = self.asked.keys().copied().collect();
-        let mut types = vec![TypeUrl::Cluster, TypeUrl::Listener];
-        types.extend(asked.into_iter().filter(|t| !t.is_whole_state()));
-        types.sort_unstable();
         self.asked.entry(TypeUrl::Cluster).or_default();
-        self.asked.entry(TypeUrl::Listener).or_default();
-        types.into_iter().map(|t| self.first_request(t)).collect()
+        if self.habit == Habit::AllAtOnce {
+            self.asked.entry(TypeUrl::Listener).or_default();
+        }
+        self.asked.keys().map(|t| self.first_request(*t)).collect()
     }
 
     fn first_request(&self, type_url: TypeUrl) -> Request {
@@ -173,6 +182,10 @@ impl Client {
         let mut requests = vec![self.answer(type_url, error)];
         requests.extend(self.follow(TypeUrl::Endpoint, self.clusters_with_endpoints()));
         requests.extend(self.follow(TypeUrl::Route, self.routes_named()));
+        if self.warming.is_empty() && !self.asked.contains_key(&TypeUrl::Listener) {
+            self.asked.entry(TypeUrl::Listener).or_default();
+            requests.push(self.first_request(TypeUrl::Listener));
+        }
         requests
     }
 

@@ -3,7 +3,8 @@
 //! * [`protocol_run`]: made-up resources, a hostile network and clients that refuse, over one `Session`. It checks that
 //!   the client ends with what there is, never holds a route to a cluster it cannot use, is not asked to refuse the same
 //!   thing twice, is told only differences when it comes back, and that the server never forgets to wake up. Some clients ask
-//!   for clusters when a request needs them.
+//!   for clusters when a request needs them, some for listeners only when their clusters can be used, and listeners and
+//!   routes may wait on the server, as large ones do, while clusters and endpoints overtake them.
 //! * [`plane_run`]: services and rules that change, through the whole pipeline, over one `Session`. It checks the same, and
 //!   that a second replica which was told everything at once, in another order, has the same bytes, and that memory returns
 //!   when everything is gone.
@@ -18,7 +19,7 @@ mod rng;
 mod stream;
 mod toy;
 
-pub use client::{Client, Manner};
+pub use client::{Client, Habit, Manner};
 pub use mesh::Mesh;
 pub use plane::{Facts, Plane, Width};
 pub use rng::Rng;

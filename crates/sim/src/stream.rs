@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use pilot_base::{Millis, Name};
-use pilot_xds::{Ask, Commons, Event, Initial, Pacing, Protocol, Request, Response, Session, TypeUrl, Why};
+use pilot_xds::{
+    Ask, Commons, Event, Held, Initial, Pacing, Protocol, Request, Response, Session, TypeUrl, Why,
+    held_entry,
+};
 
-use crate::client::{Client, Manner};
+use crate::client::{Client, Habit, Manner};
 use crate::plane::Plane;
 use crate::rng::Rng;
 
@@ -24,6 +27,8 @@ pub struct Stream<'a, P: Plane> {
     pub client: Client,
     to_server: VecDeque<(Millis, Request)>,
     to_client: VecDeque<(Millis, Response)>,
+    /// Large listeners and routes, which wait for a place and are overtaken by everything else.
+    waiting: VecDeque<(Millis, Response)>,
     pub refusals_seen: usize,
     /// What happened, line by line, if anybody wants to know.
     pub trace: Option<Vec<String>>,
@@ -35,7 +40,8 @@ impl<'a, P: Plane> Stream<'a, P> {
         let least = rng.pick(&[1, 1, 3, usize::MAX]).copied().unwrap_or(1);
         let commons = Arc::new(Commons::with_least(least));
         let session = Session::new(protocol, plane.manifests(), Pacing::default(), Arc::clone(&commons));
-        let client = Client::new(protocol, manner);
+        let habit = rng.pick(&[Habit::AllAtOnce, Habit::ClustersFirst]).copied();
+        let client = Client::new(protocol, manner, habit.unwrap_or(Habit::AllAtOnce));
         let mut stream = Self {
             plane,
             rng,
@@ -46,6 +52,7 @@ impl<'a, P: Plane> Stream<'a, P> {
             client,
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
+            waiting: VecDeque::new(),
             refusals_seen: 0,
             trace: None,
         };
@@ -70,6 +77,11 @@ impl<'a, P: Plane> Stream<'a, P> {
         self.to_server.push_back((at, request));
     }
 
+    fn send_to_client(&mut self, response: Response) {
+        let at = self.later(self.to_client.back().map(|(at, _)| *at));
+        self.to_client.push_back((at, response));
+    }
+
     /// Messages keep their order, however long each takes.
     fn later(&mut self, last: Option<Millis>) -> Millis {
         let delay = if self.rng.chance(10) { self.rng.below(300) } else { self.rng.below(5) };
@@ -85,8 +97,14 @@ impl<'a, P: Plane> Stream<'a, P> {
                     response.type_url, response.nonce, response.resources, response.removed
                 )
             });
-            let at = self.later(self.to_client.back().map(|(at, _)| *at));
-            self.to_client.push_back((at, response));
+            let can_wait = matches!(response.type_url, TypeUrl::Listener | TypeUrl::Route);
+            if can_wait && self.rng.chance(30) {
+                let at = self.now + self.rng.below(2_000);
+                let last = self.waiting.back().map_or(0, |(at, _)| *at);
+                self.waiting.push_back((at.max(last), response));
+            } else {
+                self.send_to_client(response);
+            }
         }
         let refused = |event: &Event| matches!(event, Event::Refused { .. });
         self.refusals_seen += self.session.take_events().iter().filter(|e| refused(e)).count();
@@ -109,6 +127,7 @@ impl<'a, P: Plane> Stream<'a, P> {
         self.note(|| "the connection breaks".to_owned());
         self.to_server.clear();
         self.to_client.clear();
+        self.waiting.clear();
         if self.rng.chance(50) {
             self.commons.sweep();
         }
@@ -119,7 +138,8 @@ impl<'a, P: Plane> Stream<'a, P> {
 
     /// Goes to the next thing that happens by itself. Nothing else wakes the server: a forgotten wake-up shows.
     fn step(&mut self) -> bool {
-        let arrivals = [self.to_server.front().map(|(at, _)| *at), self.to_client.front().map(|(at, _)| *at)];
+        let due = |queue: &VecDeque<(Millis, Response)>| queue.front().map(|(at, _)| *at);
+        let arrivals = [self.to_server.front().map(|(at, _)| *at), due(&self.to_client), due(&self.waiting)];
         let Some(next) = arrivals.into_iter().chain([self.session.wake_at()]).flatten().min() else {
             return false;
         };
@@ -133,6 +153,9 @@ impl<'a, P: Plane> Stream<'a, P> {
             });
             let request = self.heard(request);
             self.session.request(request);
+        }
+        if let Some((_, response)) = self.waiting.pop_front_if(|(at, _)| *at <= self.now) {
+            self.send_to_client(response);
         }
         if let Some((_, response)) = self.to_client.pop_front_if(|(at, _)| *at <= self.now) {
             self.note(|| format!("client gets  {} #{}", response.type_url, response.nonce));
@@ -160,12 +183,16 @@ impl<'a, P: Plane> Stream<'a, P> {
                 Ask::Names { names: names(asked), returning: *returning }
             }
             Ask::Changes { subscribe, unsubscribe, initial: Initial::Some(held) } => {
-                let held: Vec<_> = held.iter().map(|held| (held.name.as_str(), held.version)).collect();
-                Ask::Changes {
-                    subscribe: names(subscribe),
-                    unsubscribe: unsubscribe.clone(),
-                    initial: self.session.initial(request.type_url, &held),
-                }
+                let entry = |held: &Held| held_entry(&held.name, held.version.unwrap_or_default());
+                let entries: Vec<Vec<u8>> = held.iter().map(entry).collect();
+                let said: Vec<_> = held.iter().map(|held| (held.name.as_str(), held.version)).collect();
+                let (t, entries) = (request.type_url, entries.iter().map(|entry| &entry[..]));
+                let initial = if self.session.holds_everything(t, entries) {
+                    Initial::Everything
+                } else {
+                    self.session.initial(t, &said)
+                };
+                Ask::Changes { subscribe: names(subscribe), unsubscribe: unsubscribe.clone(), initial }
             }
             told @ Ask::Changes { initial: Initial::Everything, .. } => told.clone(),
         };

@@ -5,6 +5,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use pilot_base::{FastMap, Hash64, Name};
 
+use crate::names::sum_of;
+use crate::wire::{field_len, put_bytes};
 use crate::{Encoded, Layer, Manifest, NameSet, Protocol};
 
 /// What streams have in common, worked out and kept once for all of them.
@@ -51,22 +53,51 @@ pub struct Run {
 }
 
 /// Names with their versions, told apart from others without a look at any of them. It can be added to name by name.
+///
+/// Who finds others with the same digest deceives only itself: it says of what it holds that it is something else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Digest {
-    sum: u64,
+    /// Of names and versions, as a client that comes back says them.
+    held: u64,
+    names: u64,
     count: usize,
 }
 
 impl Digest {
-    pub(crate) fn add(&mut self, name: &str, version: Hash64) {
-        self.sum = self.sum.wrapping_add(Hash64::of_named(name, version).0);
+    fn add(&mut self, resource: &Encoded) {
+        let entry = held_entry(resource.name(), resource.version());
+        self.held = self.held.wrapping_add(Hash64::of(&entry).0);
+        self.names = self.names.wrapping_add(Hash64::of(resource.name().as_bytes()).0);
         self.count += 1;
     }
 
     fn join(&mut self, other: Self) {
-        self.sum = self.sum.wrapping_add(other.sum);
+        self.held = self.held.wrapping_add(other.held);
+        self.names = self.names.wrapping_add(other.names);
         self.count += other.count;
     }
+
+    /// Is it what a client holds that says these entries?
+    pub(crate) fn is_said_by<'a>(&self, entries: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
+        let said =
+            |entries| Iterator::fold(entries, 0_u64, |sum, entry| sum.wrapping_add(Hash64::of(entry).0));
+        self.count == entries.len() && self.held == said(entries)
+    }
+
+    /// Are its names those of a set?
+    pub(crate) fn has_names(&self, names: &NameSet) -> bool {
+        self.count == names.len() && self.names == names.sum()
+    }
+}
+
+/// What a client that comes back says of one resource that it holds: an entry of `initial_resource_versions` as protobuf
+/// writes it.
+pub fn held_entry(name: &str, version: Hash64) -> Vec<u8> {
+    let version = version.to_text();
+    let mut entry = Vec::with_capacity(field_len(1, name.len()) + field_len(2, version.len()));
+    put_bytes(&mut entry, 1, name.as_bytes());
+    put_bytes(&mut entry, 2, &version);
+    entry
 }
 
 impl Default for Commons {
@@ -108,7 +139,7 @@ impl Commons {
         if !self.is_many(said.len()) {
             return collect(make);
         }
-        let hash = said.iter().fold(0_u64, |sum, name| sum.wrapping_add(Hash64::of(name.as_bytes()).0));
+        let hash = sum_of(said.iter().copied());
         let known = self.names.lock().by_hash.get(&hash).and_then(Weak::upgrade);
         match known {
             // Who is bent on harm finds names with the same hash, so it only tells where to look.
@@ -150,7 +181,7 @@ impl Commons {
         for at in 0..manifest.layers().len() {
             match self.run(&manifest.layers()[at]).filter(|_| manifest.is_all_seen(at)) {
                 Some(run) => digest.join(run.digest),
-                None => manifest.seen(at).for_each(|entry| digest.add(entry.name(), entry.version())),
+                None => manifest.seen(at).for_each(|resource| digest.add(resource)),
             }
         }
         digest
@@ -161,7 +192,7 @@ impl Run {
     fn new(layer: &Layer) -> Self {
         let entries: Box<[Arc<Encoded>]> = layer.iter().filter_map(|(_, encoded)| encoded.clone()).collect();
         let mut digest = Digest::default();
-        entries.iter().for_each(|entry| digest.add(entry.name(), entry.version()));
+        entries.iter().for_each(|resource| digest.add(resource));
         let len = |protocol| entries.iter().map(|entry| entry.len(protocol)).sum();
         Self {
             layer: layer.clone(),

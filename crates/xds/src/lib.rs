@@ -26,7 +26,7 @@ mod type_url;
 mod watch;
 pub mod wire;
 
-pub use commons::{Commons, Run};
+pub use commons::{Commons, Run, held_entry};
 pub use encoded::{ChildMap, Children, Chunk, Encoded, EncodedList, Piece, Summary};
 pub use manifest::{Layer, Manifest, Manifests, Unserved, Why};
 pub use names::NameSet;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use pilot_base::{FastSet, Name};
+use pilot_base::{FastSet, Hash64, Name};
 
 use crate::Manifest;
 
@@ -13,6 +13,12 @@ pub struct NameSet {
     index: OnceLock<FastSet<Name>>,
     /// Bytes of those names, and what each takes besides.
     size: usize,
+    sum: u64,
+}
+
+/// The hashes of names, added up: the same in whatever order they are said.
+pub(crate) fn sum_of<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
+    names.fold(0, |sum, name| sum.wrapping_add(Hash64::of(name.as_bytes()).0))
 }
 
 /// What a client's name costs in memory besides its text, about.
@@ -37,6 +43,10 @@ impl NameSet {
 
     pub fn iter(&self) -> impl Iterator<Item = &Name> {
         self.sorted.iter()
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.sum
     }
 
     fn find(&self, name: &str) -> Result<usize, usize> {
@@ -71,7 +81,8 @@ impl FromIterator<Name> for NameSet {
         let mut sorted: Vec<Name> = names.into_iter().collect();
         sorted.sort_unstable();
         sorted.dedup();
-        Self { size: sorted.iter().map(size_of).sum(), sorted: sorted.into(), index: OnceLock::new() }
+        let sum = sum_of(sorted.iter().map(Name::as_str));
+        Self { size: sorted.iter().map(size_of).sum(), sorted: sorted.into(), index: OnceLock::new(), sum }
     }
 }
 
@@ -110,6 +121,11 @@ impl Names {
     /// Is it the very set that was set last, without a look at any name?
     pub(crate) fn is(&self, names: &Arc<NameSet>) -> bool {
         self.more.is_empty() && self.fewer.is_empty() && Arc::ptr_eq(&self.common, names)
+    }
+
+    /// The shared set, if they are just that.
+    pub(crate) fn as_set(&self) -> Option<&NameSet> {
+        (self.more.is_empty() && self.fewer.is_empty()).then_some(&*self.common)
     }
 
     pub(crate) fn insert(&mut self, name: Name) {

@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use pilot_base::{Hash64, Millis, Name};
 
-use crate::commons::Digest;
 use crate::owed::{Owed, Owing};
 use crate::request::{Ask, Held, Initial, Protocol, Request};
 use crate::response::Response;
@@ -131,16 +130,21 @@ impl Session {
         })
     }
 
+    /// Does the client, which says these [entries](crate::held_entry), hold all that there is of a type, and nothing else, in
+    /// the versions of now? That is [`Initial::Everything`] in a request that follows at once.
+    pub fn holds_everything<'a>(
+        &self,
+        type_url: TypeUrl,
+        said: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> bool {
+        let latest = self.latest.of(type_url);
+        said.len() > 0 && latest.at_once().is_none() && self.commons.digest(latest).is_said_by(said)
+    }
+
     /// What the client says that it holds, for a request that follows at once. A version is missing that is not of our
     /// making.
     pub fn initial(&self, type_url: TypeUrl, said: &[(&str, Option<Hash64>)]) -> Initial {
         let latest = self.latest.of(type_url);
-        let mut digest = Digest::default();
-        said.iter().for_each(|(name, version)| digest.add(name, version.unwrap_or_default()));
-        let is_whole = latest.at_once().is_none();
-        if !said.is_empty() && is_whole && self.commons.digest(latest) == digest {
-            return Initial::Everything;
-        }
         let lookup = self.commons.lookup(latest);
         let held = |(text, version): &(&str, Option<Hash64>)| {
             let served = lookup.get(text).cloned();
@@ -218,7 +222,8 @@ impl Session {
         let Some(watch) = &mut self.watches[at] else { return };
         match ask {
             Ask::Names { names, .. } => {
-                if !watch.set_names(&names) {
+                // Of what is under way the client may still take something, should it want it again.
+                if !watch.set_names(&names) && !watch.in_flight() {
                     self.watches[at] = None;
                     self.stands[at] = None;
                     self.past[at] = Some(Vec::new());
@@ -228,7 +233,7 @@ impl Session {
                 watch.change_names(&subscribe, &unsubscribe);
                 let latest = self.latest.of(type_url);
                 match initial {
-                    Initial::Everything if is_first => watch.set_everything(latest),
+                    Initial::Everything if is_first => watch.set_everything(latest, &self.commons),
                     Initial::Some(held) if is_first && !held.is_empty() => watch.set_initial(held, latest),
                     Initial::Everything | Initial::Some(_) => (),
                 }
@@ -325,7 +330,7 @@ impl Session {
 
     /// Has the client been sent this type as of that moment, whether it has answered or not?
     fn was_sent(&self, type_url: TypeUrl, moment: &Arc<Manifests>) -> bool {
-        let Some(watch) = self.watch(type_url) else { return true };
+        let Some(watch) = self.watch(type_url).filter(|watch| watch.wants_any()) else { return true };
         let stands = self.stands[type_url.index()].as_ref();
         !watch.is_searching() && stands.is_some_and(|at| at.of(type_url).same(moment.of(type_url)))
     }

@@ -140,6 +140,10 @@ impl Watch {
         self.wildcard || self.names.contains(name)
     }
 
+    pub(crate) fn wants_any(&self) -> bool {
+        self.wildcard || !self.names.is_empty()
+    }
+
     pub(crate) fn in_flight(&self) -> bool {
         self.flight.is_some()
     }
@@ -242,7 +246,7 @@ impl Watch {
         } else {
             self.want_by_name();
         }
-        self.wildcard || !self.names.is_empty()
+        self.wants_any()
     }
 
     pub(crate) fn change_names(&mut self, subscribe: &Arc<NameSet>, unsubscribe: &[Name]) {
@@ -324,8 +328,14 @@ impl Watch {
     }
 
     /// The client kept all that there is now, and nothing else, in the versions of now.
-    pub(crate) fn set_everything(&mut self, target: &Manifest) {
+    pub(crate) fn set_everything(&mut self, target: &Manifest, commons: &Commons) {
         self.base = target.clone();
+        let asked = self.names.as_set().filter(|_| !self.wildcard);
+        if asked.is_some_and(|names| commons.digest(target).has_names(names)) {
+            self.unsure.clear();
+            self.unsure_of_names = false;
+            return;
+        }
         if !self.wildcard && !self.names.cover_all(target) {
             let all: Vec<Name> = target.iter().map(|resource| resource.name().clone()).collect();
             all.into_iter().for_each(|name| self.names.insert(name));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pilot_base::{Hash64, Name};
 use pilot_xds::{
     Ask, Encoded, Initial, Layer, Manifest, Manifests, Pacing, Protocol, Request, Response, Session, TypeUrl,
-    Unserved, Why,
+    Unserved, Why, held_entry,
 };
 
 /// Clusters by `name=content`; those with `?` behind their name are kept back.
@@ -45,7 +45,13 @@ impl Client {
             |content: &str| Some(Encoded::new(TypeUrl::Cluster, Name::empty(), content.as_bytes()).version());
         let held: Vec<(&str, Option<Hash64>)> =
             held.iter().map(|(name, content)| (*name, version(content))).collect();
-        let initial = session.initial(TypeUrl::Cluster, &held);
+        let entries: Vec<Vec<u8>> =
+            held.iter().map(|(name, version)| held_entry(name, version.unwrap_or_default())).collect();
+        let initial = if session.holds_everything(TypeUrl::Cluster, entries.iter().map(|entry| &entry[..])) {
+            Initial::Everything
+        } else {
+            session.initial(TypeUrl::Cluster, &held)
+        };
         let mut client = Self(session);
         client.request(names, &[], initial);
         client

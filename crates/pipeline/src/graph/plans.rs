@@ -81,7 +81,9 @@ impl Plans {
             feeds.from(registry.hosts(), |host: &Host, _, out| out.emit(host.clone(), (), ()));
             feeds.from(rules.hosts(), |host: &Host, _, out| out.emit(host.clone(), (), ()));
         });
-        let layers = audiences.layers;
+        // Who is there is of no concern to hosts, only whether anybody is: or each proxy that comes would have every host
+        // looked at again.
+        let layers = graph.map("layers in use", &audiences.layers, |_, _| Some(()));
         let sidecars = Sidecars::declare(graph, inputs, rules, audiences);
         let scopes = graph.map("host scopes", &hosts, move |host, reader| {
             let settings = inputs.settings(reader)?;
