@@ -124,7 +124,8 @@ fn write_files(envoy: Option<&Envoy>, grpc_bootstrap: Option<&GrpcBootstrap>) ->
         grpc.write().context("GRPC_XDS_BOOTSTRAP can name another file for clients of gRPC, or none")?;
     }
     if let Some((envoy, text)) = envoy.and_then(|envoy| Some((envoy, envoy.bootstrap.as_ref()?))) {
-        bootstrap::write_text(&envoy.file, text)?;
+        bootstrap::write_text(&envoy.file, text)
+            .context("configPath in PROXY_CONFIG can name another place for the proxy's files")?;
     }
     Ok(())
 }

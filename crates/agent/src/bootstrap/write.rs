@@ -8,7 +8,7 @@ const FILE: &str = "envoy-rev.json";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// The directory cannot be made.
-    #[error("cannot create {path}; another place can be set as configPath in PROXY_CONFIG")]
+    #[error("cannot create directory {path}")]
     Directory { path: PathBuf, source: io::Error },
     /// The file cannot be written or moved into its place.
     #[error("cannot write {path}; its directory must be writable and its disk not full")]

@@ -45,6 +45,8 @@ struct World {
     /// When the end was first asked for.
     ending: Option<Millis>,
     status: Option<i32>,
+    /// How often one Envoy took over from another.
+    promoted: u64,
 }
 
 impl World {
@@ -64,6 +66,7 @@ impl World {
             answers: Vec::new(),
             ending: None,
             status: None,
+            promoted: 0,
         }
     }
 
@@ -120,6 +123,7 @@ impl World {
                 self.answers.push(Event::Probed(epoch, life));
             }
             Action::Promote(epoch) => {
+                self.promoted += 1;
                 assert!(self.alive.contains_key(&epoch), "seed {seed}: {event:?}: {epoch} is not there");
             }
             Action::GiveUp(epoch) => {
@@ -151,16 +155,16 @@ impl World {
     fn of_the_world(&mut self) -> Event {
         let asked: Vec<u32> = self.asked.iter().copied().collect();
         let alive: Vec<u32> = self.alive.keys().copied().collect();
-        match self.dice.roll(6) {
-            0 | 1 if !asked.is_empty() => {
+        match self.dice.roll(12) {
+            0..=3 if !asked.is_empty() => {
                 let epoch = self.dice.pick(&asked).unwrap();
                 if self.dice.roll(8) == 0 { self.exited(epoch) } else { Event::Spawned(epoch) }
             }
-            2 if !alive.is_empty() => {
+            4 if !alive.is_empty() => {
                 let epoch = self.dice.pick(&alive).unwrap();
                 self.exited(epoch)
             }
-            3 | 4 if !self.answers.is_empty() => {
+            5..=8 if !self.answers.is_empty() => {
                 let at = self.dice.roll(u64::try_from(self.answers.len()).unwrap());
                 self.answers.swap_remove(usize::try_from(at).unwrap())
             }
@@ -235,7 +239,7 @@ fn whatever_happens_no_envoy_is_doubled_or_left_behind_and_the_end_comes() {
             };
             world.happen(event);
         }
-        took_over += u64::from(world.alive.keys().any(|epoch| *epoch > 0));
+        took_over += u64::from(world.promoted > 1);
         ended_alone += u64::from(world.status.is_some() && world.ending.is_none());
         world.wind_down();
     }

@@ -33,7 +33,7 @@ fn no_request_fails_while_envoys_take_over_from_each_other() {
     let result = load.end();
     println!("{rounds} hot restarts: {} requests sent, {} failed", result.sent, result.failures.len());
     assert!(result.failures.is_empty(), "{:?}\n{}", result.failures, world.agent.log());
-    assert!(result.sent > u64::from(rounds) * 100, "{} requests", result.sent);
+    assert!(result.sent > u64::from(rounds) * 20, "{} requests", result.sent);
     support::kill("TERM", world.agent.pid());
     assert_eq!(world.agent.wait(), Some(0), "{}", world.agent.log());
     assert!(!Path::new(&shared).exists() && !world.agent.settings.file("envoy-base-id").exists());

@@ -34,7 +34,7 @@ fn a_real_envoy_that_was_drained_stays_until_it_is_told_to_end() {
     // Its listeners drain for a second, and it would end then.
     let uptime = || {
         let stats = world.agent.settings.ask_admin("GET", "/stats?filter=server.uptime")?;
-        stats.rsplit_once(": ")?.1.trim().parse::<u64>().ok()
+        stats.lines().find_map(|line| line.strip_prefix("server.uptime: ")?.parse::<u64>().ok())
     };
     support::until("an Envoy that stays", || uptime().filter(|seconds| *seconds >= 5));
     assert!(support::is_alive(envoy));
