@@ -51,7 +51,7 @@ pub(crate) fn urlquery(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                escaped.push(char::from(byte))
+                escaped.push(char::from(byte));
             }
             b' ' => escaped.push('+'),
             byte => {

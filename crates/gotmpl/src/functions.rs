@@ -65,7 +65,7 @@ impl Functions {
 }
 
 /// Exactly so many arguments.
-pub(crate) fn take<'a, const N: usize>(arguments: &'a [Value]) -> Result<&'a [Value; N], String> {
+pub(crate) fn take<const N: usize>(arguments: &[Value]) -> Result<&[Value; N], String> {
     arguments.try_into().map_err(|_| format!("wants {N} arguments and got {}", arguments.len()))
 }
 

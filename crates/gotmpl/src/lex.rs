@@ -76,8 +76,8 @@ impl<'t> Lexer<'t> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn push(&mut self, token: Token, at: usize, apart: bool) {
-        self.tokens.push(Placed { token, at, apart });
+    fn push(&mut self, token: Token, at: usize) {
+        self.tokens.push(Placed { token, at, apart: false });
     }
 
     fn run(&mut self) -> Result<(), TemplateError> {
@@ -97,10 +97,10 @@ impl<'t> Lexer<'t> {
             }
             if !piece.is_empty() {
                 let piece = piece.into();
-                self.push(Token::Text(piece), start, false);
+                self.push(Token::Text(piece), start);
             }
             if found.is_none() {
-                self.push(Token::End, self.text.len(), false);
+                self.push(Token::End, self.text.len());
                 return Ok(());
             }
             self.at = end + if trims { 3 } else { 2 };
@@ -141,10 +141,10 @@ impl<'t> Lexer<'t> {
     }
 
     fn action(&mut self, open: usize) -> Result<bool, TemplateError> {
-        self.push(Token::Open, open, false);
+        self.push(Token::Open, open);
         loop {
             if let Some((length, trims)) = self.close() {
-                self.push(Token::Close, self.at, true);
+                self.push(Token::Close, self.at);
                 self.at += length;
                 return Ok(trims);
             }
@@ -155,7 +155,7 @@ impl<'t> Lexer<'t> {
             let at = self.at;
             let Some(first) = inner.chars().next() else { return self.error(open, "unclosed action") };
             let token = self.token(first)?;
-            self.push(token, at, apart);
+            self.tokens.push(Placed { token, at, apart });
         }
     }
 

@@ -1,6 +1,3 @@
-mod cases;
-mod go;
-
 use serde_json::json;
 
 use crate::{Functions, Limits, Template, Value};

@@ -182,9 +182,12 @@ impl World {
     }
 
     fn of_users(&mut self) -> Event {
-        let wishes =
-            [Event::Renew, Event::Renew, Event::Renew, Event::DrainEarly, Event::Quit, Event::Terminate];
-        self.dice.pick(&wishes).unwrap()
+        match self.dice.roll(24) {
+            0 => Event::Terminate,
+            1 => Event::Quit,
+            2 | 3 => Event::DrainEarly,
+            _ => Event::Renew,
+        }
     }
 
     /// After a signal the world does what it is asked: processes come, answers arrive, who was killed is gone. Nobody ends

@@ -1,10 +1,13 @@
-//! The same questions to Go's own `text/template`, where there is a Go.
+//! Templates give what Go's own `text/template` gives, which is asked the same questions where there is a Go.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "only tests are here")]
+
+mod cases;
 
 use std::process::Command;
 
 use serde_json::json;
 
-use super::cases::{CASES, data};
+use cases::{CASES, data};
 
 /// Reads data and templates as JSON and answers with a list of texts. Numbers that are whole are made `int`, since ours are.
 const PROGRAM: &str = r#"package main
