@@ -21,6 +21,8 @@ ONCE ?=
 # Folders of the judge and of another load tool, which are not part of this repository.
 JUDGE ?=
 XDSLOAD ?=
+# Istio's own agent, for `make sizes`.
+PEER ?=
 # Shapes for `make bench`, and a command that starts a real istiod with istiod's flags, if there is one.
 SHAPES ?= bench/delta.yaml bench/sotw.yaml bench/namespaces.yaml bench/scoped.yaml
 export ISTIOD ?=
@@ -82,12 +84,15 @@ behave: $(ENVOY) bins ## scenarios (ENGINE=sim, envoy or istiod; ONLY=text; isti
 	target/debug/behave $(ENGINE) $(ONLY)
 
 .PHONY: soak
-soak: $(NEXTEST) $(ENVOY) $(KUBE_APISERVER) bins build-bench ## long: 20 minutes of churn with 1,000 proxies, 10 of API server faults, 100,000 seeds, 10,000 property cases, every scenario ten times
+soak: $(NEXTEST) $(ENVOY) $(KUBE_APISERVER) bins build-bench ## long: 20 minutes of churn with 1,000 proxies, 10 of API server faults, 100,000 seeds, 10,000 property cases, every scenario ten times, hot restarts and faults of the agent
 	PILOT_FAULT_SECONDS=600 $(NEXTEST) nextest run --locked -p pilot-testkit --test kube
 	target/release/pilot-bench soak --minutes 20 --proxies 1000
 	$(MAKE) sim SEEDS=100000
 	PROPTEST_CASES=10000 $(NEXTEST) nextest run --locked -p pilot-pipeline -p pilot-incr
 	for _ in 1 2 3 4 5 6 7 8 9 10; do target/debug/behave envoy; done
+	PILOT_SEEDS=2000000 $(NEXTEST) nextest run --locked -p pilot-agent -E 'test(/supervise::simulation/)'
+	PILOT_HOT_RESTARTS=60 $(NEXTEST) nextest run --locked -p pilot-agent --no-capture \
+	  -E 'test(no_request_fails_while_envoys_take_over) + test(faults_do_not_wear_the_agent_out)'
 
 # --- compare it: parity needs a real istiod, which the judge builds (about 12 minutes, once)
 
@@ -105,6 +110,12 @@ accept: build corpora $(ENVOY) ## a stock Envoy refuses nothing of what we send,
 bench: build-bench ## what it costs, beside the floor, in ten minutes (SHAPES=files; ISTIOD=command for a real istiod, which takes longer)
 	target/release/pilot-bench run $(SHAPES)
 	target/release/pilot-bench growth --plot docs/growth.svg
+
+.PHONY: sizes
+sizes: ## binary and idle memory of the agent beside Istio's (PEER=path of Istio's pilot-agent)
+	@test -n "$(PEER)" || { echo "say where Istio's pilot-agent is: make sizes PEER=path"; exit 2; }
+	cargo build --locked --release -p pilot-agent
+	tests/sizes/agent.sh target/release/pilot-agent $(PEER)
 
 .PHONY: bench-outside
 bench-outside: build ## the same with a load tool of others (XDSLOAD=its folder)

@@ -66,7 +66,7 @@ pub(crate) struct ProxyArgs {
     /// Envoy's worker threads; 0 leaves it to the proxy configuration
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) concurrency: u32,
-    /// Go template for the bootstrap; not supported, the built-in one is used
+    /// Go template for the bootstrap; ISTIO_BOOTSTRAP wins over it
     #[arg(long = "templateFile", value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) template_file: String,
     /// File in which Envoy writes about hosts that it takes out
@@ -89,7 +89,8 @@ pub(crate) struct ProxyArgs {
         value_parser = parse_bool
     )]
     pub(crate) profiling: bool,
-    /// Start Envoy again when it ends. By default the agent does so outside of Kubernetes, and inside ends with it
+    /// Start Envoy again when it ends. By default the agent does so outside of Kubernetes, and inside ends with it; also
+    /// PILOT_AGENT_RESTART_ENVOY
     #[arg(
         long = "restartEnvoy",
         value_name = "BOOL",
@@ -100,6 +101,21 @@ pub(crate) struct ProxyArgs {
         value_parser = parse_bool
     )]
     pub(crate) restart_envoy: Option<bool>,
+    /// After so many ends of Envoy in a row the agent ends as well; 0 for no limit
+    #[arg(long = "restartEnvoyLimit", value_name = "N", default_value = "20")]
+    pub(crate) restart_envoy_limit: u32,
+    /// Have a new Envoy take over from the one that runs, without losing a request, on SIGHUP and when a file that it is
+    /// started with has changed. Off by default, as in Istio; also PILOT_AGENT_HOT_RESTART=true
+    #[arg(
+        long = "hotRestart",
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = parse_bool
+    )]
+    pub(crate) hot_restart: Option<bool>,
 }
 
 /// Ask Envoy's administrator and print the answer

@@ -8,6 +8,7 @@ mod listeners;
 mod runtime;
 mod services;
 mod stats;
+mod template;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -20,7 +21,8 @@ use crate::proxy_config::ProxyConfig;
 use clusters::Discovery;
 use hosts::Hosts;
 pub(crate) use services::token_file;
-pub(crate) use write::{write, write_text};
+pub(crate) use template::Chosen;
+pub(crate) use write::{WriteError, file, write_text};
 
 /// Metadata that has Envoy's settings for reports of load, as JSON.
 const LOAD_STATS: &str = "LOAD_STATS_CONFIG_JSON";
@@ -126,17 +128,18 @@ pub(crate) fn build(
 }
 
 fn about(node: &Node) -> Value {
+    json!({ "id": node.id, "cluster": node.cluster, "locality": locality(node), "metadata": node.metadata })
+}
+
+/// Only what is known.
+pub(crate) fn locality(node: &Node) -> Value {
     let parts = [
         ("region", &node.locality.region),
         ("zone", &node.locality.zone),
         ("sub_zone", &node.locality.sub_zone),
     ];
-    let locality: Map<String, Value> = parts
-        .into_iter()
-        .filter(|(_, text)| !text.is_empty())
-        .map(|(key, text)| (key.to_owned(), json!(text)))
-        .collect();
-    json!({ "id": node.id, "cluster": node.cluster, "locality": locality, "metadata": node.metadata })
+    let known = parts.into_iter().filter(|(_, text)| !text.is_empty());
+    Value::Object(known.map(|(key, text)| (key.to_owned(), json!(text))).collect())
 }
 
 /// Envoy's lines look like the agent's, since both go to the same place.

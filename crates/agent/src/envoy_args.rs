@@ -1,11 +1,12 @@
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pilot_base::Issue;
 
 use crate::Env;
 use crate::proxy_config::ProxyConfig;
+use crate::supervise::HotRestart;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OverrideError {
@@ -26,25 +27,27 @@ pub(crate) struct ArgsOptions<'a> {
     pub(crate) addresses: &'a [IpAddr],
     /// A bootstrap to be laid over the file's, as JSON.
     pub(crate) override_json: Option<String>,
+    pub(crate) hot_restart: HotRestart,
 }
 
-pub(crate) fn envoy_args(
-    file: &Path,
-    config: &ProxyConfig,
-    options: ArgsOptions<'_>,
-    env: &Env,
-) -> Vec<String> {
+/// All but the file with the bootstrap, which comes first.
+pub(crate) fn envoy_args(config: &ProxyConfig, options: ArgsOptions<'_>, env: &Env) -> Vec<String> {
     let all_v6 = options.addresses.iter().all(IpAddr::is_ipv6);
     let flush = config.file_flush_interval.map_or(1_000, |interval| interval.as_millis());
     let mut args: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
-    add(&["-c", &file.to_string_lossy()]);
     add(&["--drain-time-s", &config.drain_duration.as_secs().to_string()]);
     // Clients hear of a drain when it begins.
     add(&["--drain-strategy", "immediate"]);
     add(&["--local-address-ip-version", if all_v6 { "v6" } else { "v4" }]);
     add(&["--file-flush-interval-msec", &flush.to_string()]);
-    add(&["--disable-hot-restart", "--allow-unknown-static-fields"]);
+    match options.hot_restart {
+        HotRestart::Off => add(&["--disable-hot-restart"]),
+        HotRestart::On { parent_shutdown } => {
+            add(&["--parent-shutdown-time-s", &(parent_shutdown / 1_000).to_string()]);
+        }
+    }
+    add(&["--allow-unknown-static-fields"]);
     if let Some(size) = config.file_flush_min_size_kb.filter(|size| *size > 0) {
         add(&["--file-flush-min-size-kb", &size.to_string()]);
     }
@@ -101,11 +104,11 @@ fn with_host_ip(text: &str, host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::path::Path;
 
     use super::{ArgsOptions, envoy_args, read_override, split_levels, with_host_ip};
     use crate::Env;
     use crate::proxy_config::{Places, effective};
+    use crate::supervise::HotRestart;
 
     fn args(config: &str, log_level: &str, component_log_level: &str, address: &str) -> String {
         let env = Env::from([("PROXY_CONFIG", config)]);
@@ -121,20 +124,21 @@ mod tests {
             component_log_level,
             addresses: &[address.parse().unwrap()],
             override_json: None,
+            hot_restart: HotRestart::Off,
         };
-        envoy_args(Path::new("b.json"), &effective(&places).unwrap(), options, &env).join(" ")
+        envoy_args(&effective(&places).unwrap(), options, &env).join(" ")
     }
 
     #[test]
     fn envoy_is_started_as_istio_starts_it() {
         assert_eq!(
             args("", "warning", "misc:error", "10.0.0.1"),
-            "-c b.json --drain-time-s 45 --drain-strategy immediate --local-address-ip-version v4 --file-flush-interval-msec 1000 --disable-hot-restart --allow-unknown-static-fields -l warning --component-log-level misc:error --skip-deprecated-logs"
+            "--drain-time-s 45 --drain-strategy immediate --local-address-ip-version v4 --file-flush-interval-msec 1000 --disable-hot-restart --allow-unknown-static-fields -l warning --component-log-level misc:error --skip-deprecated-logs"
         );
         let all = "{drainDuration: 7s, fileFlushInterval: 250ms, fileFlushMinSizeKb: 8, concurrency: 2}";
         assert_eq!(
             args(all, "info,upstream:debug", "misc:error", "fd00::1"),
-            "-c b.json --drain-time-s 7 --drain-strategy immediate --local-address-ip-version v6 --file-flush-interval-msec 250 --disable-hot-restart --allow-unknown-static-fields --file-flush-min-size-kb 8 -l info --component-log-level upstream:debug --skip-deprecated-logs --concurrency 2"
+            "--drain-time-s 7 --drain-strategy immediate --local-address-ip-version v6 --file-flush-interval-msec 250 --disable-hot-restart --allow-unknown-static-fields --file-flush-min-size-kb 8 -l info --component-log-level upstream:debug --skip-deprecated-logs --concurrency 2"
         );
     }
 

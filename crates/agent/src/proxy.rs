@@ -8,11 +8,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::args::{Args, Command, ProxyArgs, VersionArgs};
-use crate::bootstrap::LogFormat;
+use crate::bootstrap::{self, LogFormat};
 use crate::dns::{Dns, DnsSettings};
+use crate::grpc_bootstrap::GrpcBootstrap;
 use crate::metrics::Metrics;
 use crate::ready::{Condition, Readiness};
-use crate::setup::{self, Setup};
+use crate::setup::{self, Envoy, Setup};
 use crate::status::{AppProbes, Audience, Scrape, Status};
 use crate::surroundings::{POD_DIRECTORY, Surroundings};
 use crate::{Env, redirect, request, run, status, version, wait};
@@ -57,8 +58,9 @@ pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode
 async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<ExitCode> {
     tracing::info!(version = version::long(), "agent");
     let around = Surroundings::read(env, Path::new(POD_DIRECTORY))?;
-    let Setup { envoy, settings, status_port, namespace, domain, probe } =
+    let Setup { envoy, settings, status_port, namespace, domain, probe, grpc_bootstrap } =
         setup::prepare(args, format, &around)?;
+    write_files(envoy.as_ref(), grpc_bootstrap.as_ref())?;
     let metrics = Arc::new(Metrics::new().context("cannot count what the agent does")?);
     // Whoever speaks to the xDS server puts the name table here, and takes what the probes say about the workload.
     let (_names_sender, names) = watch::channel(None);
@@ -66,9 +68,7 @@ async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<
     let env = &around.env;
     let mut servers = JoinSet::new();
     let mut conditions = Vec::new();
-    if let Some(file) = env.get("GRPC_XDS_BOOTSTRAP") {
-        conditions.push(Condition::GrpcBootstrap(file.into()));
-    }
+    conditions.extend(grpc_bootstrap.map(|bootstrap| Condition::GrpcBootstrap(bootstrap.path)));
     if let Some(settings) = DnsSettings::read(env, &namespace, &domain)? {
         conditions.push(Condition::Names(names.clone()));
         let dns = Dns::bind(settings).await?;
@@ -78,7 +78,7 @@ async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<
             Ok(())
         });
     }
-    let readiness = Arc::new(Readiness::new(envoy.admin_port, conditions));
+    let readiness = Arc::new(Readiness::new(envoy.as_ref().map(|envoy| envoy.admin_port), conditions));
     let address = around.instance_addresses()[0];
     if let Some(probe) = probe {
         let checks = probe.at(address, env).run(Arc::clone(&readiness), health);
@@ -98,16 +98,43 @@ async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<
                 Some(true) => Audience::Localhost,
                 _ => Audience::Everybody,
             },
-            scrape: Scrape::read(env, args.proxy_type, (status_port, envoy.own_ports[1]))?,
+            scrape: Scrape::read(
+                env,
+                args.proxy_type,
+                (status_port, envoy.as_ref().map_or(0, |envoy| envoy.own_ports[1])),
+            )?,
             probes: AppProbes::read(env, address)?,
             names: names.clone(),
             port: status_port,
         };
         servers.spawn(status::serve(listener, status));
     }
-    let status = run::run(envoy, settings, readiness, told).await?;
+    let status = match envoy {
+        Some(envoy) => run::run((envoy, plan(args, format, &around)), settings, readiness, told).await?,
+        None => run::without_envoy(readiness, told).await?,
+    };
     servers.shutdown().await;
     tracing::info!(status, "agent ends");
     // A status has eight bits, whatever Envoy's was made of.
     Ok(ExitCode::from(u8::try_from(status & 0xff).expect("eight bits fit")))
+}
+
+fn write_files(envoy: Option<&Envoy>, grpc_bootstrap: Option<&GrpcBootstrap>) -> anyhow::Result<()> {
+    if let Some(grpc) = grpc_bootstrap {
+        grpc.write().context("GRPC_XDS_BOOTSTRAP can name another file for clients of gRPC, or none")?;
+    }
+    if let Some((envoy, text)) = envoy.and_then(|envoy| Some((envoy, envoy.bootstrap.as_ref()?))) {
+        bootstrap::write_text(&envoy.file, text)
+            .context("configPath in PROXY_CONFIG can name another place for the proxy's files")?;
+    }
+    Ok(())
+}
+
+/// How an Envoy would be started with what the files say by then.
+fn plan(args: &ProxyArgs, format: LogFormat, around: &Surroundings) -> run::Plan {
+    let (args, env) = (args.clone(), around.env.clone());
+    Arc::new(move || {
+        let around = Surroundings::read(env.clone(), Path::new(POD_DIRECTORY))?;
+        setup::prepare(&args, format, &around)?.envoy.context("there is no Envoy")
+    })
 }

@@ -23,9 +23,6 @@ const STATUS_PORT_ANNOTATION: &str = "status.sidecar.istio.io/port";
 /// What Istio calls a proxy that nobody gave a name.
 pub(crate) const DEFAULT_SERVICE_CLUSTER: &str = "istio-proxy";
 
-/// Fields that change Envoy's bootstrap in Istio and not yet here.
-const NOT_YET: [&str; 1] = ["proxyBootstrapTemplatePath"];
-
 /// What the bootstrap and the supervisor need to know, and in `said` everything else, for the node's metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyConfig {
@@ -34,6 +31,7 @@ pub(crate) struct ProxyConfig {
     pub(crate) config_path: PathBuf,
     pub(crate) binary_path: PathBuf,
     pub(crate) custom_config_file: Option<PathBuf>,
+    pub(crate) bootstrap_template: Option<String>,
     pub(crate) service_cluster: Option<String>,
     pub(crate) tracing_service_name: Option<String>,
     pub(crate) drain_duration: Duration,
@@ -112,9 +110,6 @@ pub(crate) fn effective(places: &Places<'_>) -> Result<ProxyConfig, ProxyConfigE
             apply(&mut said, json!({ field: value }), &format!("annotation {annotation}"))?;
         }
     }
-    for field in NOT_YET.into_iter().filter(|field| said.contains_key(*field)) {
-        tracing::warn!(field, "proxy setting is not supported yet and has no effect");
-    }
     typed(said).map_err(|wrong| wrong.at("proxy configuration"))
 }
 
@@ -178,6 +173,7 @@ fn typed(said: Map<String, Value>) -> Result<ProxyConfig, WrongField> {
         config_path: fields.text("configPath")?.unwrap_or_default().into(),
         binary_path: fields.text("binaryPath")?.unwrap_or_default().into(),
         custom_config_file: fields.text("customConfigFile")?.map(PathBuf::from),
+        bootstrap_template: fields.text("proxyBootstrapTemplatePath")?,
         service_cluster: fields.text("serviceCluster")?,
         tracing_service_name: fields.text("tracingServiceName")?,
         drain_duration: fields.span("drainDuration")?.unwrap_or_default(),

@@ -88,7 +88,8 @@ impl Condition {
 /// Whether the proxy can serve. An Envoy that was ready once stays so until it is replaced: probes come through Envoy, so
 /// one that is stuck fails them by itself.
 pub(crate) struct Readiness {
-    admin_port: u16,
+    /// None: there is no Envoy to ask.
+    admin_port: Option<u16>,
     conditions: Vec<Condition>,
     started: Instant,
     /// Which Envoy runs, and which was last found ready. The first is 1, so that none is ready at the start.
@@ -98,7 +99,7 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    pub(crate) fn new(admin_port: u16, conditions: Vec<Condition>) -> Self {
+    pub(crate) fn new(admin_port: Option<u16>, conditions: Vec<Condition>) -> Self {
         Self {
             admin_port,
             conditions,
@@ -128,8 +129,10 @@ impl Readiness {
         if self.ready.load(Ordering::SeqCst) == envoy {
             return Ok(None);
         }
-        let url = format!("http://localhost:{}/stats?usedonly&filter={}", self.admin_port, escaped(FILTER));
-        judge(&Question::get(url, TIMEOUT).ask().await?.body)?;
+        if let Some(port) = self.admin_port {
+            let url = format!("http://localhost:{port}/stats?usedonly&filter={}", escaped(FILTER));
+            judge(&Question::get(url, TIMEOUT).ask().await?.body)?;
+        }
         self.conditions.iter().try_for_each(Condition::check)?;
         let before = self.ready.swap(envoy, Ordering::SeqCst);
         Ok((before == 0).then(|| self.started.elapsed()))

@@ -1,20 +1,28 @@
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use pilot_base::Millis;
 
+use crate::Env;
 use crate::args::{DEFAULT_MESH_FILE, ProxyArgs};
-use crate::bootstrap::{self, BootstrapOptions, LogFormat, Stack, XdsProtocol};
+use crate::bootstrap::{self, BootstrapOptions, Chosen, LogFormat, Stack, XdsProtocol};
 use crate::envoy_args::{ArgsOptions, envoy_args, read_override};
+use crate::grpc_bootstrap::GrpcBootstrap;
 use crate::health::ReadinessProbe;
-use crate::node::{Node, NodeOptions, ProxyType};
+use crate::node::{MetadataError, Node, NodeOptions, ProxyType};
 use crate::proxy_config::{self, Places, ProxyConfig, Tracer};
-use crate::supervise::{Drain, Restart, Settings};
+use crate::supervise::{Drain, HotRestart, Restart, Settings};
 use crate::surroundings::Surroundings;
+
+/// An Envoy that was taken over from is told to end when its listeners have drained and a third of that time has passed:
+/// 60 seconds by default, which Istio used while it had hot restarts. Envoy wants it to be a second at least.
+const SHORTEST_AFTER_DRAIN: Millis = 1_000;
 
 /// Everything that was decided before anything was started.
 pub(crate) struct Setup {
-    pub(crate) envoy: Envoy,
+    /// None if the agent is to work without one.
+    pub(crate) envoy: Option<Envoy>,
     pub(crate) settings: Settings,
     /// 0: none.
     pub(crate) status_port: u16,
@@ -23,50 +31,141 @@ pub(crate) struct Setup {
     pub(crate) domain: String,
     /// How a workload outside of Kubernetes is asked whether it is well.
     pub(crate) probe: Option<ReadinessProbe>,
+    pub(crate) grpc_bootstrap: Option<GrpcBootstrap>,
 }
 
 /// How to start an Envoy and to talk to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Envoy {
     pub(crate) binary: PathBuf,
     pub(crate) args: Vec<String>,
+    /// The bootstrap's place.
+    pub(crate) file: PathBuf,
+    /// What is to be written there; none if the file is the user's own.
+    pub(crate) bootstrap: Option<String>,
+    /// Where files about the proxy lie.
+    pub(crate) directory: PathBuf,
     pub(crate) admin_port: u16,
     pub(crate) proxy_type: ProxyType,
     /// Ports at which Envoy listens for probes and scrapes.
     pub(crate) own_ports: [u16; 2],
+    /// Files that all of this was made from.
+    pub(crate) inputs: Vec<PathBuf>,
 }
 
-/// Reads what there is to read and writes the bootstrap.
+impl Envoy {
+    pub(crate) fn command_line(&self, file: &Path) -> Vec<String> {
+        let file = file.to_string_lossy().into_owned();
+        ["-c".to_owned(), file].into_iter().chain(self.args.iter().cloned()).collect()
+    }
+
+    /// Would it make no difference which of both is started? What is in a user's own file is not known.
+    pub(crate) fn starts_like(&self, other: &Self) -> bool {
+        self.bootstrap.is_some() && self == other
+    }
+}
+
+/// Reads what there is to read, decides, and writes nothing.
 pub(crate) fn prepare(
     args: &ProxyArgs,
     log_format: LogFormat,
     around: &Surroundings,
 ) -> anyhow::Result<Setup> {
     let env = &around.env;
-    if env.flag("DISABLE_ENVOY") == Some(true) {
-        bail!("DISABLE_ENVOY is set, and this agent has nothing to do without Envoy yet");
-    }
     let config = configuration(args, around)?;
-    let ports = [
-        env.number::<u16>("ENVOY_STATUS_PORT").unwrap_or(15021),
-        env.number::<u16>("ENVOY_PROMETHEUS_PORT").unwrap_or(15090),
-    ];
-    let secure_ports = ["ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"]
-        .map(|name| env.number::<u16>(name).unwrap_or_default());
-    let node_options = NodeOptions {
+    let ports = Ports::read(env);
+    let node = node(args, &config, around, &ports)?;
+    tracing::info!(id = node.id, server = config.discovery_address, "proxy");
+    let settings = Settings {
+        restart: restart(args, around),
+        drain: drain(&config, around),
+        hot_restart: hot_restart(args, &config, around),
+    };
+    let envoy = if env.flag("DISABLE_ENVOY") == Some(true) {
+        tracing::info!("DISABLE_ENVOY is set: no Envoy is started");
+        None
+    } else {
+        let options = bootstrap_options(args, log_format, around, &ports, settings.drain);
+        let template = Chosen::find(&args.template_file, &config, env);
+        let (file, bootstrap) = bootstrap_text(&node, &config, &options, template.as_ref())?;
+        let args_options = ArgsOptions {
+            log_level: &args.proxy_log_level,
+            component_log_level: &args.proxy_component_log_level,
+            addresses: &node.addresses,
+            override_json: read_override(env)?,
+            hot_restart: settings.hot_restart,
+        };
+        Some(Envoy {
+            args: envoy_args(&config, args_options, env),
+            binary: config.binary_path.clone(),
+            file,
+            bootstrap,
+            directory: config.config_path.clone(),
+            admin_port: config.admin_port,
+            proxy_type: args.proxy_type,
+            own_ports: [ports.status, ports.prometheus],
+            inputs: inputs(args, &config, env, template),
+        })
+    };
+    Ok(Setup {
+        envoy,
+        settings,
+        status_port: config.status_port,
+        grpc_bootstrap: GrpcBootstrap::build(&node, &config.config_path, env),
+        namespace: node.namespace,
+        domain: node.domain,
+        probe: ReadinessProbe::read(&config.said)?,
+    })
+}
+
+/// Where Envoy answers probes and scrapes. 0: it does not.
+struct Ports {
+    status: u16,
+    prometheus: u16,
+    secure_metrics: u16,
+    secure_merged_metrics: u16,
+}
+
+impl Ports {
+    fn read(env: &Env) -> Self {
+        let port = |name: &str, otherwise: u16| env.number::<u16>(name).unwrap_or(otherwise);
+        Self {
+            status: port("ENVOY_STATUS_PORT", 15021),
+            prometheus: port("ENVOY_PROMETHEUS_PORT", 15090),
+            secure_metrics: port("ENVOY_SECURE_METRICS_PORT", 0),
+            secure_merged_metrics: port("ENVOY_SECURE_MERGED_METRICS_PORT", 0),
+        }
+    }
+}
+
+fn node(
+    args: &ProxyArgs,
+    config: &ProxyConfig,
+    around: &Surroundings,
+    ports: &Ports,
+) -> Result<Node, MetadataError> {
+    let options = NodeOptions {
         proxy_type: args.proxy_type,
         domain: args.domain.clone(),
         sts_port: args.sts_port,
         outlier_log_path: args.outlier_log_path.clone(),
-        status_port: ports[0],
-        prometheus_port: ports[1],
-        secure_metrics_port: secure_ports[0],
-        secure_merged_metrics_port: secure_ports[1],
+        status_port: ports.status,
+        prometheus_port: ports.prometheus,
+        secure_metrics_port: ports.secure_metrics,
+        secure_merged_metrics_port: ports.secure_merged_metrics,
     };
-    let node = Node::new(&node_options, &config, around)?;
-    tracing::info!(id = node.id, server = config.discovery_address, "proxy");
-    let drain = drain(&config, around);
-    let options = BootstrapOptions {
+    Node::new(&options, config, around)
+}
+
+fn bootstrap_options(
+    args: &ProxyArgs,
+    log_format: LogFormat,
+    around: &Surroundings,
+    ports: &Ports,
+    drain: Drain,
+) -> BootstrapOptions {
+    let env = &around.env;
+    BootstrapOptions {
         protocol: match env.flag("ISTIO_DELTA_XDS") {
             Some(false) => XdsProtocol::StateOfTheWorld,
             _ => XdsProtocol::Delta,
@@ -74,38 +173,16 @@ pub(crate) fn prepare(
         log_format,
         stack: if env.flag("ISTIO_DUAL_STACK") == Some(true) { Stack::Dual } else { Stack::Single },
         outlier_log_path: args.outlier_log_path.clone(),
-        status_port: ports[0],
-        prometheus_port: ports[1],
-        secure_metrics_port: secure_ports[0],
-        secure_merged_metrics_port: secure_ports[1],
+        status_port: ports.status,
+        prometheus_port: ports.prometheus,
+        secure_metrics_port: ports.secure_metrics,
+        secure_merged_metrics_port: ports.secure_merged_metrics,
         host_ip: env.get("HOST_IP").map(str::to_owned),
         fips: env.get("COMPLIANCE_POLICY") == Some("fips-140-2"),
         keeps_fragments: env.flag("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED") == Some(false),
         probes_with_proxy_protocol: env.flag("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL") == Some(true),
         counts_connections: matches!(drain, Drain::UntilIdle(_)),
-    };
-    let file = bootstrap_file(&node, &config, &options)?;
-    let args_options = ArgsOptions {
-        log_level: &args.proxy_log_level,
-        component_log_level: &args.proxy_component_log_level,
-        addresses: &node.addresses,
-        override_json: read_override(env)?,
-    };
-    let envoy = Envoy {
-        args: envoy_args(&file, &config, args_options, env),
-        binary: config.binary_path,
-        admin_port: config.admin_port,
-        proxy_type: args.proxy_type,
-        own_ports: ports,
-    };
-    Ok(Setup {
-        envoy,
-        settings: Settings { restart: restart(args, around), drain },
-        status_port: config.status_port,
-        namespace: node.namespace,
-        domain: node.domain,
-        probe: ReadinessProbe::read(&config.said)?,
-    })
+    }
 }
 
 fn configuration(args: &ProxyArgs, around: &Surroundings) -> anyhow::Result<ProxyConfig> {
@@ -120,17 +197,6 @@ fn configuration(args: &ProxyArgs, around: &Surroundings) -> anyhow::Result<Prox
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read mesh file {file}")),
     };
-    let told = [
-        ("--templateFile", args.template_file.as_str()),
-        ("ISTIO_BOOTSTRAP", around.env.get("ISTIO_BOOTSTRAP").unwrap_or_default()),
-    ];
-    for (place, file) in told.into_iter().filter(|(_, file)| !file.is_empty()) {
-        tracing::warn!(
-            place,
-            file,
-            "templates for the bootstrap are not supported, the built-in one is used"
-        );
-    }
     Ok(proxy_config::effective(&Places {
         mesh: mesh.as_deref().map(|text| (file, text)),
         env: &around.env,
@@ -140,16 +206,39 @@ fn configuration(args: &ProxyArgs, around: &Surroundings) -> anyhow::Result<Prox
     })?)
 }
 
-/// A bootstrap of the user's own is not touched.
-fn bootstrap_file(node: &Node, config: &ProxyConfig, options: &BootstrapOptions) -> anyhow::Result<PathBuf> {
+/// Where the bootstrap lies, and what is to be written there. A file of the user's own is not touched.
+fn bootstrap_text(
+    node: &Node,
+    config: &ProxyConfig,
+    options: &BootstrapOptions,
+    template: Option<&Chosen>,
+) -> anyhow::Result<(PathBuf, Option<String>)> {
     if let Some(file) = &config.custom_config_file {
-        return Ok(file.clone());
+        File::open(file)
+            .with_context(|| format!("cannot read {}, which customConfigFile names", file.display()))?;
+        return Ok((file.clone(), None));
     }
-    let bootstrap = bootstrap::build(node, config, options)?;
     if let Some(Tracer::Lightstep { token }) = config.tracing.as_ref().map(|tracing| &tracing.tracer) {
         bootstrap::write_text(&bootstrap::token_file(&config.config_path), token)?;
     }
-    Ok(bootstrap::write(&config.config_path, &bootstrap)?)
+    let file = bootstrap::file(&config.config_path);
+    match template {
+        Some(template) => {
+            let text = template.render(node, config, options)?;
+            Ok((if template.is_yaml() { file.with_extension("yaml") } else { file }, Some(text)))
+        }
+        None => Ok((file, Some(format!("{:#}\n", bootstrap::build(node, config, options)?)))),
+    }
+}
+
+/// Files of the user's whose change means that Envoy should start with something else.
+fn inputs(args: &ProxyArgs, config: &ProxyConfig, env: &Env, template: Option<Chosen>) -> Vec<PathBuf> {
+    let files = [
+        Some(PathBuf::from(&args.mesh_config)),
+        config.custom_config_file.clone().or(template.map(|template| template.path)),
+        env.get("ISTIO_BOOTSTRAP_OVERRIDE").map(PathBuf::from),
+    ];
+    files.into_iter().flatten().collect()
 }
 
 fn drain(config: &ProxyConfig, around: &Surroundings) -> Drain {
@@ -164,12 +253,17 @@ fn drain(config: &ProxyConfig, around: &Surroundings) -> Drain {
 /// Kubernetes restarts containers itself, and shows that it did.
 fn restart(args: &ProxyArgs, around: &Surroundings) -> Restart {
     let in_kubernetes = around.env.get("KUBERNETES_SERVICE_HOST").is_some();
-    match args.restart_envoy {
-        Some(true) => Restart::Always,
-        Some(false) => Restart::Never,
-        None if in_kubernetes => Restart::Never,
-        None => Restart::Always,
+    let told = args.restart_envoy.or_else(|| around.env.flag("PILOT_AGENT_RESTART_ENVOY"));
+    if told.unwrap_or(!in_kubernetes) { Restart::UpTo(args.restart_envoy_limit) } else { Restart::Never }
+}
+
+fn hot_restart(args: &ProxyArgs, config: &ProxyConfig, around: &Surroundings) -> HotRestart {
+    let told = args.hot_restart.or_else(|| around.env.flag("PILOT_AGENT_HOT_RESTART"));
+    if told != Some(true) {
+        return HotRestart::Off;
     }
+    let drain = Millis::from(u32::try_from(config.drain_duration.as_millis()).unwrap_or(u32::MAX));
+    HotRestart::On { parent_shutdown: drain + (drain / 3).max(SHORTEST_AFTER_DRAIN) }
 }
 
 #[cfg(test)]
@@ -178,7 +272,7 @@ mod tests {
     use crate::Env;
     use crate::args::{Args, Command};
     use crate::bootstrap::LogFormat;
-    use crate::supervise::{Drain, Restart};
+    use crate::supervise::{Drain, HotRestart, Restart};
     use crate::surroundings::Surroundings;
 
     fn setup<const N: usize>(
@@ -205,9 +299,12 @@ mod tests {
         let restart = |flags: &str, host: &str| {
             setup(flags, PLAIN, [("KUBERNETES_SERVICE_HOST", host)]).unwrap().settings.restart
         };
-        assert_eq!((restart("", ""), restart("", "10.0.0.1")), (Restart::Always, Restart::Never));
+        assert_eq!((restart("", ""), restart("", "10.0.0.1")), (Restart::UpTo(20), Restart::Never));
         assert_eq!(restart("--restartEnvoy=false", ""), Restart::Never);
-        assert_eq!(restart("--restartEnvoy", "10.0.0.1"), Restart::Always);
+        assert_eq!(restart("--restartEnvoy --restartEnvoyLimit=3", "10.0.0.1"), Restart::UpTo(3));
+        let told = [("PILOT_AGENT_RESTART_ENVOY", "false")];
+        assert_eq!(setup("", PLAIN, told).unwrap().settings.restart, Restart::Never);
+        assert_eq!(setup("--restartEnvoy", PLAIN, told).unwrap().settings.restart, Restart::UpTo(20));
     }
 
     #[test]
@@ -221,9 +318,33 @@ mod tests {
     #[test]
     fn a_bootstrap_of_the_users_own_is_passed_on() {
         // Its server may well speak TLS.
-        let setup = setup("", "customConfigFile: /my.yaml\nbinaryPath: /opt/envoy", []).unwrap();
-        assert_eq!(setup.envoy.args[..2], ["-c", "/my.yaml"]);
-        assert_eq!(setup.envoy.binary.to_str(), Some("/opt/envoy"));
+        let envoy =
+            setup("", "customConfigFile: /dev/null\nbinaryPath: /opt/envoy", []).unwrap().envoy.unwrap();
+        assert_eq!(envoy.command_line(&envoy.file)[..2], ["-c", "/dev/null"]);
+        assert_eq!((envoy.binary.to_str(), &envoy.bootstrap), (Some("/opt/envoy"), &None));
+        let error = setup("", "customConfigFile: /none.yaml", []).err().unwrap();
+        assert!(error.starts_with("cannot read /none.yaml, which customConfigFile names: "), "{error}");
+    }
+
+    #[test]
+    fn envoys_take_over_from_each_other_only_if_told_to() {
+        let hot = |flags: &str, value: &str| {
+            let setup = setup(flags, PLAIN, [("PILOT_AGENT_HOT_RESTART", value)]).unwrap();
+            let args = setup.envoy.unwrap().args.join(" ");
+            let disabled = args.contains("--disable-hot-restart");
+            assert_ne!(disabled, args.contains("--parent-shutdown-time-s 60"));
+            assert_eq!(disabled, setup.settings.hot_restart == HotRestart::Off);
+            !disabled
+        };
+        assert!(
+            !hot("", "") && hot("--hotRestart", "") && hot("", "true") && !hot("--hotRestart=false", "true")
+        );
+    }
+
+    #[test]
+    fn there_may_be_no_envoy() {
+        // Then nobody asks for its bootstrap either.
+        assert!(setup("", "", [("DISABLE_ENVOY", "true")]).unwrap().envoy.is_none());
     }
 
     #[test]
@@ -232,7 +353,6 @@ mod tests {
             setup(flags, config, [variable]).err().unwrap()
         };
         assert!(error("", "", ("A", "1")).contains("15012"));
-        assert!(error("", PLAIN, ("DISABLE_ENVOY", "true")).contains("DISABLE_ENVOY"));
         assert!(error("--meshConfig /", PLAIN, ("A", "1")).starts_with("cannot read mesh file /: "));
     }
 }

@@ -46,13 +46,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "source-kube",
         ],
     ),
-    ("agent", &["base", "cli", "config"]),
+    ("gotmpl", &[]),
+    ("agent", &["base", "cli", "config", "gotmpl"]),
     ("ctl", &["base", "cli", "config", "incr", "model", "pipeline"]),
     ("bench", &["base", "cli", "config"]),
 ];
 
 /// Free of I/O, of time and of everything that is not a function of its inputs.
-const CORE: &[&str] = &["base", "incr", "model", "config", "mesh", "envoy", "xds", "pipeline"];
+const CORE: &[&str] = &["base", "incr", "model", "config", "mesh", "envoy", "xds", "pipeline", "gotmpl"];
 
 /// Only for tests: may use anything, and nobody else may use it.
 const FOR_TESTS: &[&str] = &["sim", "testkit"];

@@ -18,9 +18,9 @@ const FILE_SECRETS: &str = "sds-files-grpc";
 
 /// Where secrets are served to the proxy: by this agent, or by another on the same node.
 const SECRETS_DIRECTORY: &str = "./var/run/secrets/workload-spiffe-uds";
-const FILE_SECRETS_SOCKET: &str = "./var/run/secrets/credential-uds/files-socket";
+pub(super) const FILE_SECRETS_SOCKET: &str = "./var/run/secrets/credential-uds/files-socket";
 /// Metadata that says that somebody serves secrets out of files.
-const FILE_SECRETS_METADATA: &str = "file-credential";
+pub(super) const FILE_SECRETS_METADATA: &str = "file-credential";
 
 /// Ports at which Istio's servers speak TLS.
 const TLS_PORT: u16 = 15012;

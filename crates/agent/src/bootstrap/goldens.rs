@@ -9,10 +9,10 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use super::{BootstrapOptions, LogFormat, Stack, XdsProtocol, build, write};
+use super::{BootstrapOptions, LogFormat, Stack, XdsProtocol, build, file, template, write_text};
 use crate::Env;
 use crate::node::{Node, NodeOptions, ProxyType};
-use crate::proxy_config::{Places, effective};
+use crate::proxy_config::{Places, ProxyConfig, effective};
 use crate::surroundings::Surroundings;
 
 /// What an example was made with, beside its file of settings.
@@ -107,7 +107,7 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    fn build(&self, folder: &Path) -> Value {
+    fn inputs(&self, folder: &Path) -> (Node, ProxyConfig, BootstrapOptions) {
         let settings = self.settings.unwrap_or(self.name);
         let text = std::fs::read_to_string(folder.join(format!("{settings}.proxycfg"))).unwrap();
         let mut config = text_format::parse(&text);
@@ -127,7 +127,7 @@ impl Case {
         variables.insert("PROXY_CONFIG".to_owned(), Value::Object(config).to_string());
         variables.insert("WORKLOAD_IDENTITY_SOCKET_FILE".to_owned(), "test.sock".to_owned());
         variables.insert("ISTIO_METAJSON_ANNOTATIONS".to_owned(), json!(annotations).to_string());
-        self.build_with(&Surroundings {
+        self.inputs_with(&Surroundings {
             env: Env::new(variables),
             annotations,
             addresses: ["10.3.3.3", "10.4.4.4", "10.5.5.5", "10.6.6.6"]
@@ -137,7 +137,12 @@ impl Case {
         })
     }
 
-    fn build_with(&self, around: &Surroundings) -> Value {
+    fn build(&self, folder: &Path) -> Value {
+        let (node, config, options) = self.inputs(folder);
+        build(&node, &config, &options).unwrap()
+    }
+
+    fn inputs_with(&self, around: &Surroundings) -> (Node, ProxyConfig, BootstrapOptions) {
         let places = Places {
             mesh: None,
             env: &around.env,
@@ -174,7 +179,7 @@ impl Case {
             counts_connections: false,
         };
         let node = Node::new(&node_options, &config, around).unwrap();
-        build(&node, &config, &options).unwrap()
+        (node, config, options)
     }
 }
 
@@ -269,6 +274,31 @@ fn bootstraps_are_istios() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
+/// Istio's own template, which comes with its module as well, with our data.
+#[test]
+fn istios_template_gives_istios_bootstraps() {
+    let Some(folder) = folder() else { return };
+    let stock = folder.join("../../../tools/packaging/common/envoy_bootstrap.json");
+    let stock = std::fs::read_to_string(stock).unwrap();
+    let (mut wrong, cases) = (Vec::new(), cases());
+    for case in &cases {
+        let text = std::fs::read_to_string(folder.join(format!("{}_golden.json", case.name))).unwrap();
+        let golden: Value = serde_json::from_str(&text).unwrap();
+        let (node, config, options) = case.inputs(&folder);
+        let rendered = template::rendered(&stock, &node, &config, &options).unwrap();
+        let path = config.config_path.display().to_string();
+        let rendered = rendered.replace(&format!("{path}/XDS"), "/tmp/XDS");
+        let own: Value =
+            serde_json::from_str(&rendered).unwrap_or_else(|error| panic!("{error}: {rendered}"));
+        let mut found = Vec::new();
+        differences("", &plain(golden.clone()), &masked(&own, &golden), &mut found);
+        if !found.is_empty() {
+            wrong.push(format!("{}:\n  {}", case.name, found.join("\n  ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
 /// Only Istio's own Envoy, or an older one, has what these ask for.
 const NOT_IN_A_STOCK_ENVOY: [(&str, &str); 2] =
     [("ambient", "istio.workload.BootstrapExtension"), ("tracing_lightstep", "envoy.tracers.lightstep")];
@@ -281,7 +311,8 @@ fn a_stock_envoy_accepts_the_bootstraps() {
     };
     let scratch = tempfile::tempdir().unwrap();
     for case in cases() {
-        let file = write(&scratch.path().join(case.name), &case.build(&folder)).unwrap();
+        let file = file(&scratch.path().join(case.name));
+        write_text(&file, &case.build(&folder).to_string()).unwrap();
         let output = Command::new(&envoy)
             .args(["--mode", "validate", "--disable-hot-restart", "-l", "error", "-c"])
             .arg(&file)

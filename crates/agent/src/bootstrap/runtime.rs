@@ -7,7 +7,7 @@ const CONNECTION_LIMIT_METADATA: &str = "ISTIO_META_GLOBAL_DOWNSTREAM_MAX_CONNEC
 const CONNECTION_LIMIT_RUNTIME: &str = "overload.global_downstream_max_connections";
 
 /// The switches that Istio's proxies run with, changed by the user's. An empty value takes a switch away.
-pub(super) fn layers(config: &ProxyConfig, options: &BootstrapOptions) -> Value {
+pub(super) fn flags(config: &ProxyConfig, options: &BootstrapOptions) -> Map<String, Value> {
     let mut flags = Map::new();
     for (name, value) in [
         ("re2.max_program_size.error_level", json!("32768")),
@@ -42,16 +42,25 @@ pub(super) fn layers(config: &ProxyConfig, options: &BootstrapOptions) -> Value 
             }
         }
     }
+    flags
+}
+
+pub(super) fn layers(config: &ProxyConfig, options: &BootstrapOptions) -> Value {
     json!({ "layers": [
-        { "name": "global config", "static_layer": flags },
+        { "name": "global config", "static_layer": flags(config, options) },
         { "name": "admin", "admin_layer": {} },
     ]})
 }
 
-pub(super) fn overload_manager(config: &ProxyConfig) -> Value {
+/// Connections from others that Envoy takes at most.
+pub(super) fn connection_limit(config: &ProxyConfig) -> i32 {
     let told =
         [config.metadata.get(CONNECTION_LIMIT_METADATA), config.runtime_values.get(CONNECTION_LIMIT_RUNTIME)];
-    let limit = told.into_iter().flatten().find_map(|text| text.parse().ok()).unwrap_or(i32::MAX);
+    told.into_iter().flatten().find_map(|text| text.parse().ok()).unwrap_or(i32::MAX)
+}
+
+pub(super) fn overload_manager(config: &ProxyConfig) -> Value {
+    let limit = connection_limit(config);
     json!({ "resource_monitors": [{
         "name": "envoy.resource_monitors.global_downstream_max_connections",
         "typed_config": {

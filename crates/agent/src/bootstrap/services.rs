@@ -11,8 +11,8 @@ use super::tls::{Speaks, transport_socket};
 use crate::node::Node;
 use crate::proxy_config::{HostPort, Keepalive, ProxyConfig, Remote, Tracer, Tracing};
 
-const METRICS: &str = "envoy_metrics_service";
-const ACCESS_LOG: &str = "envoy_accesslog_service";
+pub(super) const METRICS: &str = "envoy_metrics_service";
+pub(super) const ACCESS_LOG: &str = "envoy_accesslog_service";
 const HOST_IP: &str = "$(HOST_IP)";
 
 /// Where the token for Lightstep is written, since Envoy reads it from a file.
@@ -76,13 +76,13 @@ fn by_name(name: &str, address: &HostPort, options: &BootstrapOptions, hosts: &H
 }
 
 /// Settings of a whole mesh can name the machine that each pod runs on.
-fn socket(address: &HostPort, options: &BootstrapOptions) -> Value {
+pub(super) fn socket(address: &HostPort, options: &BootstrapOptions) -> Value {
     let HostPort { host, port } = address;
     let host = options.host_ip.as_deref().filter(|_| host == HOST_IP).unwrap_or(host);
     json!({ "address": host, "port_value": port })
 }
 
-fn seconds(keepalive: &Keepalive) -> Map<String, Value> {
+pub(super) fn seconds(keepalive: &Keepalive) -> Map<String, Value> {
     let Keepalive { probes, time, interval } = *keepalive;
     let fields = [
         ("keepalive_probes", probes.map(u64::from)),

@@ -83,7 +83,8 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-fn tags(node: &Node, config: &ProxyConfig) -> Value {
+/// Tags of the user's own, each once.
+pub(super) fn extra_tags(node: &Node, config: &ProxyConfig) -> Vec<String> {
     let annotated = node.annotation(EXTRA_TAGS).unwrap_or_default().split(',').map(str::to_owned);
     let mut extra: Vec<String> = Vec::new();
     for tag in config.stats.extra_tags.iter().cloned().chain(annotated) {
@@ -91,6 +92,11 @@ fn tags(node: &Node, config: &ProxyConfig) -> Value {
             extra.push(tag);
         }
     }
+    extra
+}
+
+fn tags(node: &Node, config: &ProxyConfig) -> Value {
+    let extra = extra_tags(node, config);
     let known = |(tag, regex): &(&str, &str)| json!({ "tag_name": tag, "regex": regex });
     let extra = extra.iter().map(|tag| json!({ "tag_name": tag, "regex": format!(r"({tag}=\.=(.*?);\.;)") }));
     TAGS_FIRST.iter().map(known).chain(extra).chain(TAGS_LAST.iter().map(known)).collect()
@@ -103,7 +109,14 @@ fn interval(node: &Node, name: &'static str) -> Result<Option<Duration>, Bootstr
     parse_span(text).map(Some).map_err(wrong)
 }
 
-fn patterns(node: &Node, config: &ProxyConfig, options: &BootstrapOptions) -> Vec<Value> {
+/// Statistics that are kept, by what their names begin with, end with or match.
+pub(super) struct Inclusions {
+    pub(super) prefixes: Vec<String>,
+    pub(super) suffixes: Vec<String>,
+    pub(super) regexps: Vec<String>,
+}
+
+pub(super) fn inclusions(node: &Node, config: &ProxyConfig, options: &BootstrapOptions) -> Inclusions {
     // An annotation takes the place of what the settings say.
     let wanted = |annotation: &str, settings: &[String]| -> Vec<String> {
         match node.annotation(annotation).filter(|text| !text.is_empty()) {
@@ -121,13 +134,22 @@ fn patterns(node: &Node, config: &ProxyConfig, options: &BootstrapOptions) -> Ve
         suffixes.push(CONNECTIONS.to_owned());
     }
     let regexps = [wanted(INCLUSION_REGEXPS, &config.stats.regexps), required(&REGEXPS)].concat();
+    Inclusions {
+        prefixes: with_pod_ip(prefixes),
+        suffixes: with_pod_ip(suffixes),
+        regexps: with_pod_ip(regexps),
+    }
+}
+
+fn patterns(node: &Node, config: &ProxyConfig, options: &BootstrapOptions) -> Vec<Value> {
+    let Inclusions { prefixes, suffixes, regexps } = inclusions(node, config, options);
     let mut patterns = vec![json!({ "prefix": "reporter=" })];
     if super::discovers_metadata(node, options).is_some() {
         patterns.push(json!({ "prefix": "workload_discovery" }));
     }
-    patterns.extend(with_pod_ip(prefixes).iter().map(|text| json!({ "prefix": text })));
-    patterns.extend(with_pod_ip(suffixes).iter().map(|text| json!({ "suffix": text })));
-    patterns.extend(with_pod_ip(regexps).iter().map(|text| json!({ "safe_regex": { "regex": text } })));
+    patterns.extend(prefixes.iter().map(|text| json!({ "prefix": text })));
+    patterns.extend(suffixes.iter().map(|text| json!({ "suffix": text })));
+    patterns.extend(regexps.iter().map(|text| json!({ "safe_regex": { "regex": text } })));
     patterns.extend(["component", "istio"].map(|text| json!({ "prefix": text })));
     patterns
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{BootstrapOptions, Discovery, LogFormat, Stack, XdsProtocol, build, write};
+use super::{BootstrapOptions, Discovery, LogFormat, Stack, XdsProtocol, build, file, write_text};
 use crate::Env;
 use crate::node::{Node, NodeOptions, ProxyType};
 use crate::proxy_config::{Places, effective};
@@ -213,12 +213,16 @@ fn the_server_is_a_host_and_a_port() {
 fn the_file_is_whole_or_not_there() {
     let directory = tempfile::tempdir().unwrap();
     let deep = directory.path().join("a/b");
-    let path = write(&deep, &json!({"old": 1})).unwrap();
-    assert_eq!(write(&deep, &json!({"new": 1})).unwrap(), path);
+    let path = file(&deep);
     assert_eq!(path, deep.join("envoy-rev.json"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), json!({"new": 1}));
+    write_text(&path, "old").unwrap();
+    write_text(&path, "new").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
     assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 1);
-    let error = write(&path.join("below"), &json!({})).unwrap_err().to_string();
-    assert!(error.contains("configPath"), "{error}");
+    let error = write_text(&path.join("below/it"), "").unwrap_err().to_string();
+    assert!(error.starts_with("cannot create directory"), "{error}");
+    // A directory cannot be replaced by a file, and the draft does not stay.
+    let error = write_text(&deep, "").unwrap_err().to_string();
+    assert!(error.contains("must be writable"), "{error}");
+    assert_eq!(std::fs::read_dir(directory.path().join("a")).unwrap().count(), 1);
 }

@@ -3,25 +3,21 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 const FILE: &str = "envoy-rev.json";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// The directory cannot be made.
-    #[error("cannot create {path}; another place can be set as configPath in PROXY_CONFIG")]
+    #[error("cannot create directory {path}")]
     Directory { path: PathBuf, source: io::Error },
     /// The file cannot be written or moved into its place.
-    #[error("cannot write {path}")]
+    #[error("cannot write {path}; its directory must be writable and its disk not full")]
     File { path: PathBuf, source: io::Error },
 }
 
-/// Writes the bootstrap and says where.
-pub(crate) fn write(directory: &Path, bootstrap: &Value) -> Result<PathBuf, WriteError> {
-    let path = directory.join(FILE);
-    write_text(&path, &format!("{bootstrap:#}\n"))?;
-    Ok(path)
+/// Where the bootstrap lies.
+pub(crate) fn file(directory: &Path) -> PathBuf {
+    directory.join(FILE)
 }
 
 /// Nobody ever sees half of a file: it is moved into its place when it is whole.
@@ -37,8 +33,14 @@ pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), WriteError> {
 
 fn put(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = File::create(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)
+    let written = File::create(&draft).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, path)
+    });
+    if written.is_err() {
+        // Half of it would fill a disk that is full for good.
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
 }

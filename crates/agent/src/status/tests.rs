@@ -34,6 +34,17 @@ struct Stage {
     names: watch::Sender<Option<Bytes>>,
 }
 
+/// Waits for a thing to be so, far longer than a busy machine needs and not for ever.
+async fn until(what: &str, look: impl AsyncFn() -> bool) {
+    for _ in 0..3_000 {
+        if look().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("waited in vain for {what}");
+}
+
 impl Stage {
     async fn new(env: &Env, admin_port: u16, envoy_metrics: u16) -> Self {
         let listener = bind(0).await.unwrap();
@@ -41,7 +52,7 @@ impl Stage {
         let (orders_sender, orders) = mpsc::channel(2);
         let (names, receiver) = watch::channel(None);
         let conditions = vec![Condition::Names(receiver.clone())];
-        let readiness = Arc::new(Readiness::new(admin_port, conditions));
+        let readiness = Arc::new(Readiness::new(Some(admin_port), conditions));
         let status = Status {
             readiness: Arc::clone(&readiness),
             orders: orders_sender,
@@ -103,7 +114,7 @@ async fn readiness_follows_envoy_and_the_names() {
     assert_eq!(stage.ask(Method::GET, "/healthz/ready").await.0, 200);
     stage.readiness.envoy_started();
     // Whether a connection that was accepted before is cut or refused is all the same.
-    while stage.ask(Method::GET, "/healthz/ready").await.0 != 503 {}
+    until("unreadiness", async || stage.ask(Method::GET, "/healthz/ready").await.0 == 503).await;
     let (status, reason) = stage.ask(Method::GET, "/healthz/ready").await;
     assert!(status == 503 && reason.starts_with("Envoy does not tell its state"), "{status} {reason}");
     stage.readiness.terminating();
@@ -344,7 +355,7 @@ async fn probes_of_grpc_ask_the_health_service() {
     let env = Env::from([("ISTIO_KUBE_APP_PROBERS", format!("{{{}}}", text.join(",")).as_str())]);
     let stage = Stage::new(&env, 0, 0).await;
     let ask = async |name: &str| stage.ask(Method::GET, &format!("/app-health/{name}/livez")).await.0;
-    while ask("all").await != 200 {}
+    until("health", async || ask("all").await == 200).await;
     reporter.set_service_status("shop", tonic_health::ServingStatus::NotServing).await;
     assert_eq!((ask("shop").await, ask("other").await, ask("plain").await), (500, 500, 500));
     reporter.set_service_status("shop", tonic_health::ServingStatus::Serving).await;

@@ -1,14 +1,23 @@
-use super::{Action, Count, Drain, Event, Exit, Jitter, Restart, Settings, State, Supervisor};
+use super::{
+    Action, Afterwards, Count, Drain, Event, Exit, HotRestart, Jitter, Restart, Settings, State, Supervisor,
+};
 
 const FULL: Jitter = Jitter(1_000);
-const OK: Event = Event::Exited { exit: Exit::Code(0), jitter: FULL };
-const BAD: Event = Event::Exited { exit: Exit::Code(7), jitter: FULL };
-const KILLED: Event = Event::Exited { exit: Exit::Signal(9), jitter: FULL };
-const MISSING: Event = Event::Exited { exit: Exit::NotStarted, jitter: FULL };
+const OK: Event = Event::Exited { epoch: 0, exit: Exit::Code(0), jitter: FULL };
+const BAD: Event = Event::Exited { epoch: 0, exit: Exit::Code(7), jitter: FULL };
+const KILLED: Event = Event::Exited { epoch: 0, exit: Exit::Signal(9), jitter: FULL };
+const MISSING: Event = Event::Exited { epoch: 0, exit: Exit::NotStarted, jitter: FULL };
 
-const KUBERNETES: Settings = Settings { restart: Restart::Never, drain: Drain::For(5_000) };
-const MACHINE: Settings = Settings { restart: Restart::Always, drain: Drain::For(5_000) };
-const PATIENT: Settings = Settings { restart: Restart::Never, drain: Drain::UntilIdle(3_000) };
+const KUBERNETES: Settings =
+    Settings { restart: Restart::Never, drain: Drain::For(5_000), hot_restart: HotRestart::Off };
+const MACHINE: Settings = Settings { restart: Restart::UpTo(0), ..KUBERNETES };
+const PATIENT: Settings = Settings { drain: Drain::UntilIdle(3_000), ..KUBERNETES };
+
+const SPAWN: Action = Action::Spawn(0);
+const SPAWNED: Event = Event::Spawned(0);
+const STOP: Action = Action::Stop(0);
+const KILL: Action = Action::Kill(0);
+const DRAIN_TO_END: Action = Action::Drain(Afterwards::End);
 
 /// One event, what it makes the agent do, and when it wants to be woken afterwards.
 type Step = (u64, Event, Option<Action>, Option<u64>);
@@ -16,14 +25,15 @@ type Step = (u64, Event, Option<Action>, Option<u64>);
 fn check(name: &str, settings: Settings, steps: &[Step]) {
     let mut supervisor = Supervisor::new(settings);
     for (at, (now, event, action, wake)) in steps.iter().enumerate() {
-        assert_eq!(supervisor.on(*now, *event), *action, "{name}: step {at}: {event:?}");
+        let wanted: Vec<Action> = action.iter().copied().collect();
+        assert_eq!(supervisor.on(*now, *event), wanted, "{name}: step {at}: {event:?}");
         assert_eq!(supervisor.wake_at(), *wake, "{name}: wake after step {at}: {event:?}");
     }
 }
 
-const START: Step = (0, Event::Start, Some(Action::Spawn), None);
-const UP: Step = (0, Event::Spawned, None, None);
-const DRAIN: Step = (5, Event::Terminate, Some(Action::Drain), None);
+const START: Step = (0, Event::Start, Some(SPAWN), None);
+const UP: Step = (0, SPAWNED, None, None);
+const DRAIN: Step = (5, Event::Terminate, Some(DRAIN_TO_END), None);
 
 #[test]
 fn where_others_restart_the_agent_ends_as_envoy_does() {
@@ -36,32 +46,45 @@ fn where_others_restart_the_agent_ends_as_envoy_does() {
 #[test]
 fn elsewhere_envoy_comes_back_after_longer_and_longer_pauses() {
     let mut supervisor = Supervisor::new(MACHINE);
-    assert_eq!(supervisor.on(0, Event::Start), Some(Action::Spawn));
+    assert_eq!(supervisor.on(0, Event::Start), [SPAWN]);
     for pause in [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
-        assert_eq!(supervisor.on(0, Event::Spawned), None);
-        assert_eq!(supervisor.on(0, BAD), None);
+        assert_eq!(supervisor.on(0, SPAWNED), []);
+        assert_eq!(supervisor.on(0, BAD), []);
         assert_eq!(supervisor.wake_at(), Some(pause));
-        assert_eq!(supervisor.on(pause - 1, Event::Tick), None);
-        assert_eq!(supervisor.on(pause, Event::Tick), Some(Action::Spawn));
+        assert_eq!(supervisor.on(pause - 1, Event::Tick), []);
+        assert_eq!(supervisor.on(pause, Event::Tick), [SPAWN]);
         assert_eq!(supervisor.wake_at(), None);
     }
     supervisor.failures = u32::MAX;
-    assert_eq!(supervisor.on(0, MISSING), None);
+    assert_eq!(supervisor.on(0, MISSING), []);
     assert_eq!(supervisor.wake_at(), Some(30_000));
+}
+
+#[test]
+fn too_many_ends_in_a_row_are_the_end() {
+    let settings = Settings { restart: Restart::UpTo(2), ..MACHINE };
+    let back = |at: u64| (at, Event::Tick, Some(SPAWN), None);
+    let up = |at: u64| (at, SPAWNED, None, None);
+    let two =
+        [START, UP, (0, BAD, None, Some(200)), back(200), up(200), (200, BAD, None, Some(600)), back(600)];
+    let third = (700, BAD, Some(Action::Exit(7)), None);
+    check("three ends", settings, &[&two[..], &[up(600), third]].concat());
+    let steady = (60_600, BAD, None, Some(60_800));
+    check("a steady run between them", settings, &[&two[..], &[up(600), steady]].concat());
 }
 
 #[test]
 fn chance_takes_up_to_half_of_a_pause() {
     for (jitter, wake) in [(0, 100), (500, 150), (1_000, 200), (u16::MAX, 200)] {
-        let exit = Event::Exited { exit: Exit::Code(1), jitter: Jitter(jitter) };
+        let exit = Event::Exited { epoch: 0, exit: Exit::Code(1), jitter: Jitter(jitter) };
         check("jitter", MACHINE, &[START, UP, (0, exit, None, Some(wake))]);
     }
 }
 
 #[test]
 fn a_steady_run_forgets_failures() {
-    let back = |at: u64| (at, Event::Tick, Some(Action::Spawn), None);
-    let up = |at: u64| (at, Event::Spawned, None, None);
+    let back = |at: u64| (at, Event::Tick, Some(SPAWN), None);
+    let up = |at: u64| (at, SPAWNED, None, None);
     check(
         "steady",
         MACHINE,
@@ -83,14 +106,14 @@ fn a_steady_run_forgets_failures() {
 fn a_signal_drains_then_stops_then_kills() {
     let drain = (10, Event::DrainAsked, None, Some(5_010));
     let early = (5_009, Event::Tick, None, Some(5_010));
-    let stop = (5_010, Event::Tick, Some(Action::Stop), Some(10_010));
+    let stop = (5_010, Event::Tick, Some(STOP), Some(10_010));
     for settings in [KUBERNETES, MACHINE] {
         check(
             "obeys",
             settings,
             &[START, UP, DRAIN, drain, early, stop, (5_100, OK, Some(Action::Exit(0)), None)],
         );
-        let kill = (10_010, Event::Tick, Some(Action::Kill), None);
+        let kill = (10_010, Event::Tick, Some(KILL), None);
         check(
             "stubborn",
             settings,
@@ -104,13 +127,13 @@ fn a_signal_drains_then_stops_then_kills() {
 #[test]
 fn a_second_signal_kills_at_once() {
     let drain = (10, Event::DrainAsked, None, Some(5_010));
-    let kill = |at: u64| (at, Event::Terminate, Some(Action::Kill), None);
+    let kill = |at: u64| (at, Event::Terminate, Some(KILL), None);
     let gone = (9_000, KILLED, Some(Action::Exit(0)), None);
     check("draining", KUBERNETES, &[START, UP, DRAIN, drain, kill(20), gone]);
     check("asking", KUBERNETES, &[START, UP, DRAIN, kill(8), (9, Event::DrainAsked, None, None), gone]);
     let third = (21, Event::Terminate, None, None);
     check("a third is too many", KUBERNETES, &[START, UP, DRAIN, drain, kill(20), third, gone]);
-    let stop = (5_010, Event::Tick, Some(Action::Stop), Some(10_010));
+    let stop = (5_010, Event::Tick, Some(STOP), Some(10_010));
     check("stopping", KUBERNETES, &[START, UP, DRAIN, drain, stop, kill(5_020), gone]);
     let drain = (10, Event::DrainAsked, None, Some(3_010));
     let count = (3_010, Event::Tick, Some(Action::CountConnections), None);
@@ -119,7 +142,7 @@ fn a_second_signal_kills_at_once() {
 
 #[test]
 fn quitting_does_not_drain() {
-    let stop = |at: u64| (at, Event::Quit, Some(Action::Stop), Some(at + 5_000));
+    let stop = |at: u64| (at, Event::Quit, Some(STOP), Some(at + 5_000));
     let gone = (9_000, OK, Some(Action::Exit(0)), None);
     check("running", KUBERNETES, &[START, UP, stop(10), gone]);
     check("running outside", MACHINE, &[START, UP, stop(10), gone]);
@@ -127,7 +150,7 @@ fn quitting_does_not_drain() {
     check(
         "then a signal",
         KUBERNETES,
-        &[START, UP, stop(10), (20, Event::Terminate, Some(Action::Kill), None), gone],
+        &[START, UP, stop(10), (20, Event::Terminate, Some(KILL), None), gone],
     );
     let drain = (10, Event::DrainAsked, None, Some(5_010));
     check("while draining", KUBERNETES, &[START, UP, DRAIN, drain, stop(20), gone]);
@@ -136,7 +159,7 @@ fn quitting_does_not_drain() {
         KUBERNETES,
         &[START, UP, DRAIN, stop(8), (9, Event::DrainAsked, None, Some(5_008)), gone],
     );
-    let kill = (20, Event::Terminate, Some(Action::Kill), None);
+    let kill = (20, Event::Terminate, Some(KILL), None);
     check("after a kill", KUBERNETES, &[START, UP, DRAIN, drain, kill, (30, Event::Quit, None, None), gone]);
 }
 
@@ -147,7 +170,7 @@ fn without_an_envoy_there_is_nothing_to_wait_for() {
         let fell = (0, BAD, None, Some(200));
         check("pausing", MACHINE, &[START, UP, fell, (10, event, Some(Action::Exit(0)), None)]);
         let unwanted = (1, event, None, None);
-        let stop = (2, Event::Spawned, Some(Action::Stop), Some(5_002));
+        let stop = (2, SPAWNED, Some(STOP), Some(5_002));
         check("starting", MACHINE, &[START, unwanted, (1, event, None, None), stop]);
         check("never started", MACHINE, &[START, unwanted, (2, MISSING, Some(Action::Exit(0)), None)]);
     }
@@ -159,7 +182,7 @@ fn connections_are_waited_for() {
     let count = |at: u64| (at, Event::Tick, Some(Action::CountConnections), None);
     let busy = |at: u64| (at, Event::Counted(Count::Connections(2)), None, Some(at + 1_000));
     let failed = |at: u64| (at, Event::Counted(Count::Failed), None, Some(at + 1_000));
-    let done = |at: u64, count: Count| (at, Event::Counted(count), Some(Action::Stop), Some(at + 5_000));
+    let done = |at: u64, count: Count| (at, Event::Counted(count), Some(STOP), Some(at + 5_000));
     let head = [START, UP, DRAIN, drain, count(3_000)];
     let with = |tail: &[Step]| [&head, tail].concat();
     check("idle", PATIENT, &with(&[done(3_010, Count::Connections(0))]));
@@ -184,7 +207,7 @@ fn connections_are_waited_for() {
 fn no_script_of_six_events_starts_two_or_leaves_one_behind() {
     let events = [
         Event::Start,
-        Event::Spawned,
+        SPAWNED,
         BAD,
         Event::Terminate,
         Event::Quit,
@@ -193,7 +216,7 @@ fn no_script_of_six_events_starts_two_or_leaves_one_behind() {
         Event::Counted(Count::Connections(0)),
         Event::Tick,
     ];
-    for settings in [KUBERNETES, MACHINE, PATIENT, Settings { restart: Restart::Always, ..PATIENT }] {
+    for settings in [KUBERNETES, MACHINE, PATIENT, Settings { restart: Restart::UpTo(0), ..PATIENT }] {
         for script in 0..events.len().pow(6) {
             let chosen = (0..6_u32).map(|at| events[script / events.len().pow(at) % events.len()]);
             let mut supervisor = Supervisor::new(settings);
@@ -202,27 +225,26 @@ fn no_script_of_six_events_starts_two_or_leaves_one_behind() {
                 now += 100_000;
                 match event {
                     // The world answers only what it was asked, and only what runs can end.
-                    Event::Spawned if !asked => continue,
+                    Event::Spawned(_) if !asked => continue,
                     Event::Exited { .. } if !asked && !alive => continue,
-                    Event::Spawned => (asked, alive) = (false, true),
+                    Event::Spawned(_) => (asked, alive) = (false, true),
                     Event::Exited { .. } => (asked, alive) = (false, false),
                     _ => (),
                 }
                 let over = supervisor.state == State::Done;
-                let action = supervisor.on(now, event);
-                assert!(!over || action.is_none(), "{script}: {event:?} after the end");
-                match action {
-                    Some(Action::Spawn) => {
-                        assert!(!asked && !alive, "{script}: {event:?} starts a second one");
-                        asked = true;
+                let actions = supervisor.on(now, event);
+                assert!(!over || actions.is_empty(), "{script}: {event:?} after the end");
+                for action in actions {
+                    match action {
+                        Action::Spawn(_) => {
+                            assert!(!asked && !alive, "{script}: {event:?} starts a second one");
+                            asked = true;
+                        }
+                        Action::Exit(_) => {
+                            assert!(!asked && !alive, "{script}: {event:?} leaves one behind");
+                        }
+                        _ => assert!(alive, "{script}: {event:?} speaks to nobody"),
                     }
-                    Some(Action::Exit(_)) => {
-                        assert!(!asked && !alive, "{script}: {event:?} leaves one behind");
-                    }
-                    Some(Action::Drain | Action::CountConnections | Action::Stop | Action::Kill) => {
-                        assert!(alive, "{script}: {event:?} speaks to nobody");
-                    }
-                    None => (),
                 }
             }
         }
@@ -231,16 +253,16 @@ fn no_script_of_six_events_starts_two_or_leaves_one_behind() {
 
 #[test]
 fn who_drained_early_ends_at_once() {
-    let early = (3, Event::DrainEarly, Some(Action::Drain), None);
-    let end = (9, Event::Terminate, Some(Action::Stop), Some(5_009));
+    let early = (3, Event::DrainEarly, Some(Action::Drain(Afterwards::Stay)), None);
+    let end = (9, Event::Terminate, Some(STOP), Some(5_009));
     check("once", KUBERNETES, &[START, UP, early, (4, Event::DrainAsked, None, None), end]);
     check("twice", KUBERNETES, &[START, UP, early, (4, Event::DrainEarly, None, None), end]);
     check("not there", KUBERNETES, &[START, (1, Event::DrainEarly, None, None)]);
-    let again = (250, Event::Tick, Some(Action::Spawn), None);
-    let anew = (300, Event::Terminate, Some(Action::Drain), None);
+    let again = (250, Event::Tick, Some(SPAWN), None);
+    let anew = (300, Event::Terminate, Some(DRAIN_TO_END), None);
     check(
         "another one",
         MACHINE,
-        &[START, UP, early, (5, BAD, None, Some(205)), again, (260, Event::Spawned, None, None), anew],
+        &[START, UP, early, (5, BAD, None, Some(205)), again, (260, SPAWNED, None, None), anew],
     );
 }

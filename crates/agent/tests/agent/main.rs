@@ -2,8 +2,14 @@
 //!
 //! Most tests run a script in Envoy's place. Those that need a real Envoy run when `PILOT_ENVOY` names one.
 
+mod bad_input;
+mod bootstrap;
+mod hot_restart;
+mod life;
+mod load;
 mod status;
 mod support;
+mod world;
 
 use support::{Agent, Settings};
 

@@ -69,15 +69,20 @@ impl Settings {
         self
     }
 
-    /// More settings of the proxy.
+    /// More settings of the proxy, or others in place of those that are there.
     pub(crate) fn proxy(mut self, text: &str) -> Self {
-        self.proxy.push_str(text);
-        self.proxy.push('\n');
+        let key = |line: &str| line.split(':').next().unwrap_or_default().to_owned();
+        let kept = self.proxy.lines().filter(|old| !text.lines().any(|line| key(line) == key(old)));
+        self.proxy = kept.chain(text.lines()).map(|line| format!("{line}\n")).collect();
         self
     }
 
-    pub(crate) fn with_status_port(mut self) -> Self {
-        self.status_port = free_port();
+    pub(crate) fn with_status_port(self) -> Self {
+        self.with_status_port_at(free_port())
+    }
+
+    pub(crate) fn with_status_port_at(mut self, port: u16) -> Self {
+        self.status_port = port;
         self
     }
 
@@ -92,6 +97,10 @@ impl Settings {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    pub(crate) fn admin_port(&self) -> u16 {
+        self.admin_port
     }
 
     pub(crate) fn ask_admin(&self, method: &str, path: &str) -> Option<String> {
@@ -115,20 +124,37 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(settings: Settings) -> Self {
+        let command = Command::new(env!("CARGO_BIN_EXE_pilot-agent"));
+        Self { child: Self::spawn(&settings, command), settings }
+    }
+
+    /// By a program that is told which one to run.
+    pub(crate) fn start_in(settings: Settings, mut program: Command) -> Self {
+        program.arg(env!("CARGO_BIN_EXE_pilot-agent"));
+        Self { child: Self::spawn(&settings, program), settings }
+    }
+
+    /// Another one, with the same settings in the same place.
+    pub(crate) fn again(&mut self) -> Agent {
+        let empty = Settings::binary("/none");
+        Self::start(std::mem::replace(&mut self.settings, empty))
+    }
+
+    fn spawn(settings: &Settings, mut command: Command) -> Child {
         let log = settings.file("log");
-        let child = Command::new(env!("CARGO_BIN_EXE_pilot-agent"))
+        let append = |log: &PathBuf| File::options().create(true).append(true).open(log).unwrap();
+        command
             .args(["proxy", "sidecar"])
             .args(&settings.flags)
             .env_clear()
-            .env("PATH", "/usr/bin:/bin")
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
             .env("PROXY_CONFIG", settings.proxy_config())
             .envs(settings.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(settings.directory.path())
-            .stdout(File::create(&log).unwrap())
-            .stderr(File::options().append(true).open(&log).unwrap())
+            .stdout(append(&log))
+            .stderr(append(&log))
             .spawn()
-            .unwrap();
-        Self { child, settings }
+            .unwrap()
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -173,11 +199,18 @@ pub(crate) fn real_envoy() -> Option<String> {
     match std::env::var("PILOT_ENVOY") {
         Ok(path) if !path.is_empty() => Some(path),
         _ => {
-            assert!(std::env::var("PILOT_REQUIRE_ALL").is_err(), "PILOT_ENVOY must name an Envoy");
-            println!("skipped: set PILOT_ENVOY");
+            missing("PILOT_ENVOY must name an Envoy");
             None
         }
     }
+}
+
+/// Says what is not there, which is a failure where everything must be.
+#[allow(clippy::disallowed_methods, reason = "tests are told what the machine has by its environment")]
+pub(crate) fn missing(what: &str) {
+    let required = std::env::var("PILOT_REQUIRE_ALL").is_ok_and(|value| !value.is_empty());
+    assert!(!required, "{what}");
+    println!("skipped: {what}");
 }
 
 pub(crate) fn kill(signal: &str, pid: u32) {
