@@ -30,6 +30,8 @@ export PILOT_GRPC := $(GRPC)
 # Istio's module with its test data, by the lock file in tests/conformance.
 export PILOT_ISTIO_MODULE = $(shell cd tests/conformance && go list -m -f '{{.Dir}}' istio.io/istio 2>/dev/null)
 
+include tests/components/components.mk
+
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +41,16 @@ help: ## this list
 .PHONY: run
 run: $(ENVOY) bins ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
 	@target/debug/tour $(if $(ONCE),--once)
+
+.PHONY: demo-consul demo-eureka demo-zookeeper demo-memory
+demo-consul: $(CONSUL) bins ## Consul and Pilot: register a service and see what Pilot knows of it
+	samples/registries/demo.sh consul
+demo-eureka: $(EUREKA) bins ## the same with Eureka
+	samples/registries/demo.sh eureka
+demo-zookeeper: $(ZOOKEEPER) bins ## the same with ZooKeeper
+	samples/registries/demo.sh zookeeper
+demo-memory: bins ## the same with the registry that Pilot itself has
+	samples/registries/demo.sh memory
 
 .PHONY: build
 build: ## target/release/pilot-discovery, pilot-agent and pilotctl
@@ -56,7 +68,7 @@ bins:
 # --- test it
 
 .PHONY: test
-test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
+test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) registries bins ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
 	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
 
 .PHONY: check
@@ -118,8 +130,6 @@ packages:
 	  || { apt-get update --quiet=2 && \
 	       apt-get install --quiet=2 --no-install-recommends iproute2 iptables nftables etcd-server; } >/dev/null \
 	  || echo "iproute2, iptables, nftables and etcd are not to be had here: their suites are skipped"
-
-include tests/components/components.mk
 
 $(NEXTEST):
 	@echo "== getting cargo-nextest $(NEXTEST_VERSION): built from source, about 5 minutes, once"

@@ -8,6 +8,7 @@ use pilot_source::Source;
 use pilot_source_file::{FileSource, MeshFile};
 
 use crate::args::{DiscoveryArgs, cluster_id_of};
+use crate::registries;
 
 /// Kubernetes' own objects in the folder of rules are services too.
 const FILES: &str = "File";
@@ -20,15 +21,23 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dy
     let networks = MeshFile::open_networks(&args.networks_config)
         .with_context(|| format!("cannot follow --networksConfig {}", args.networks_config.display()))?;
     sources.push(Box::new(networks));
+    let options = ReadOptions {
+        domain: Name::new(&args.domain),
+        cluster: cluster_id_of(args.cluster_id.clone(), env),
+        platform: args.registries.iter().any(|name| name.trim() == FILES),
+    };
+    // Rules in stores of other kinds are Istio's and nothing else.
+    let rules = ReadOptions { platform: false, ..options.clone() };
+    sources.extend(registries::open_stores(&args.registry, &rules)?);
     if let Some(folder) = &args.config_dir {
-        let options = ReadOptions {
-            domain: Name::new(&args.domain),
-            cluster: cluster_id_of(args.cluster_id.clone(), env),
-            platform: args.registries.iter().any(|name| name.trim() == FILES),
-        };
         sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
     }
-    for registry in args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
+    let named = args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+    for (rank, registry) in (1..).zip(named) {
+        if let Some(opened) = registries::open(registry, rank, &args.registry, &rules)? {
+            sources.extend(opened);
+            continue;
+        }
         match registry {
             FILES if args.config_dir.is_some() => {}
             FILES => bail!("--registries {FILES} needs --configDir=FOLDER"),
@@ -41,7 +50,7 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dy
                 )
             }
             other => bail!(
-                "--registries {other}: there is no such registry; use --registries=File and --configDir=FOLDER"
+                "--registries {other}: there is no such registry; there are File, Consul, Eureka, ZooKeeper, Nomad and Memory"
             ),
         }
     }

@@ -17,6 +17,7 @@ mod bill;
 mod body;
 mod cause;
 mod certificate_service;
+mod claims;
 mod clock;
 mod debounce;
 mod engine;
@@ -36,6 +37,7 @@ mod pages;
 mod publish;
 mod refusal;
 mod shared_bodies;
+mod sources;
 mod stream;
 mod tls;
 

@@ -6,6 +6,7 @@ mod commits;
 mod process;
 mod pushes;
 mod register;
+mod sources;
 
 use pilot_base::Micros;
 use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
@@ -16,6 +17,7 @@ pub(crate) use commits::{Commits, Times};
 pub(crate) use process::Usage;
 pub(crate) use pushes::Pushes;
 use register::Register;
+pub(crate) use sources::SourceGauges;
 
 pub struct Metrics {
     registry: Registry,
@@ -23,6 +25,7 @@ pub struct Metrics {
     pub(crate) pushes: Pushes,
     pub(crate) clients: Clients,
     pub(crate) commits: Commits,
+    pub(crate) sources: SourceGauges,
     key_fetches: IntCounter,
     failed_key_fetches: IntCounter,
     uptime: IntGauge,
@@ -43,6 +46,7 @@ impl Metrics {
             pushes: Pushes::new(&register)?,
             clients: Clients::new(&register)?,
             commits: Commits::new(&register)?,
+            sources: SourceGauges::new(&register)?,
             key_fetches: register.counter(
                 "pilot_jwks_resolver_network_fetch_success_total",
                 "Key sets of token issuers that came.",

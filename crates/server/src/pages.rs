@@ -1,4 +1,5 @@
 mod bill;
+mod registry;
 
 use std::sync::Arc;
 
@@ -39,6 +40,9 @@ impl Pages {
             .route("/ready", routing::get(ready))
             .route("/debug/issues", routing::get(issues))
             .route("/debug/bill", routing::get(bill::page))
+            .route("/debug/registry/sources", routing::get(registry::sources))
+            .route("/debug/registry/services", routing::get(registry::services))
+            .route("/debug/registry/endpoints", routing::get(registry::endpoints))
             .with_state(self)
     }
 
@@ -49,6 +53,9 @@ impl Pages {
             .route("/version", routing::get(version))
             .route("/debug/issues", routing::get(issues))
             .route("/debug/bill", routing::get(bill::page))
+            .route("/debug/registry/sources", routing::get(registry::sources))
+            .route("/debug/registry/services", routing::get(registry::services))
+            .route("/debug/registry/endpoints", routing::get(registry::endpoints))
             .with_state(self)
     }
 

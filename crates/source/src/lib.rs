@@ -8,8 +8,15 @@
 //! begin again at any time, when it cannot know what it missed; what it does not name between `Init` and `InitDone` is
 //! gone. A source that lost its backend says so in an issue and says nothing else: what it told before stays.
 
-#[cfg(feature = "contract")]
+#[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod follow;
+mod registration;
+mod shelf;
+
+pub use follow::{Ended, Keeps, Session, Teller, follow};
+pub use registration::{Instance, InstancePort, Registration, RegistryOptions};
+pub use shelf::Shelf;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -3,7 +3,7 @@
 use pilot_xds::TypeUrl;
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Counter, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, Result,
 };
 
@@ -42,6 +42,10 @@ impl Register<'_> {
 
     pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec> {
         self.keep(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn fractions(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec> {
+        self.keep(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     pub(super) fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram> {
