@@ -29,7 +29,7 @@ impl Eureka {
         let port = address.port();
         let server = Server::start(move || {
             let mut java = Command::new("java");
-            java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar"]).arg(&jar).args([
+            java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar"]).arg(&jar).args([
                 "--server.address=127.0.0.1",
                 &format!("--server.port={port}"),
                 "--spring.application.name=eureka",
@@ -68,7 +68,12 @@ impl RegistryRig for Eureka {
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
         let registry = RegistryOptions::new("eureka", "service.eureka");
         let every = Duration::from_millis(100);
-        Box::new(EurekaSource::open(EurekaOptions { registry, client: at(server), every }).unwrap())
+        let mut client = at(server);
+        // Very much takes longer; a road that a test blocks should not.
+        if server == self.address {
+            client.patience = Duration::from_secs(60);
+        }
+        Box::new(EurekaSource::open(EurekaOptions { registry, client, every }).unwrap())
     }
 
     fn server(&self) -> SocketAddr {

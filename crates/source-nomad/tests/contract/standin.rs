@@ -29,6 +29,9 @@ struct Services {
     index: u64,
 }
 
+/// Ends streams.
+const END: &str = "end";
+
 pub(crate) struct Standin {
     pub(crate) address: SocketAddr,
     nomad: Nomad,
@@ -57,7 +60,8 @@ impl Standin {
 
     pub(crate) async fn stop_and_start(&mut self) {
         self.serving.shutdown().await;
-        // Streams that stand are over.
+        // Connections outlive who accepted them; streams that stand are over.
+        let _heard = self.nomad.events.send(END.to_owned());
         self.nomad.events = broadcast::channel(100_000).0;
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.serve(listener);
@@ -108,6 +112,8 @@ async fn service(State(nomad): State<Nomad>, Path(name): Path<String>) -> Respon
 }
 
 async fn events(State(nomad): State<Nomad>) -> Response {
+    let lines = BroadcastStream::new(nomad.events.subscribe());
+    let lines = lines.take_while(|line| line.as_ref().is_ok_and(|line| line != END));
     let alive = tokio_stream::once(Ok("{}\n".to_owned()));
-    Body::from_stream(alive.chain(BroadcastStream::new(nomad.events.subscribe()))).into_response()
+    Body::from_stream(alive.chain(lines)).into_response()
 }

@@ -54,19 +54,24 @@ impl Registered {
 
 /// The instances of a service as they were told: port and version of each.
 fn told(mirror: &Mirror, service: &str) -> Option<Vec<(u16, String)>> {
-    let entry = entry(mirror, service)?;
+    let entries: Vec<&ServiceEntry> = entries(mirror, service).collect();
+    if entries.is_empty() {
+        return None;
+    }
     let version = |labels: &pilot_base::Labels| labels.get("version").map(ToString::to_string).unwrap_or_default();
     let port = |ports: &BTreeMap<_, u16>| ports.values().next().copied().unwrap_or_default();
-    let mut all: Vec<_> = entry.endpoints.iter().map(|e| (port(&e.ports), version(&e.labels))).collect();
+    let endpoints = entries.iter().flat_map(|entry| &entry.endpoints);
+    let mut all: Vec<_> = endpoints.map(|e| (port(&e.ports), version(&e.labels))).collect();
     all.sort();
     Some(all)
 }
 
-fn entry<'a>(mirror: &'a Mirror, service: &str) -> Option<&'a ServiceEntry> {
-    let of_service = |entry: &ServiceEntry| {
+/// Where versions are services of their own, several have one host.
+fn entries<'a>(mirror: &'a Mirror, service: &str) -> impl Iterator<Item = &'a ServiceEntry> {
+    let of_service = move |entry: &ServiceEntry| {
         entry.hosts.iter().any(|host| host.as_str().split('.').next() == Some(service))
     };
-    mirror.objects().find_map(|object| match object {
+    mirror.objects().filter_map(move |object| match object {
         Object::ServiceEntry(config) if of_service(&config.spec) => Some(&config.spec),
         _ => None,
     })
