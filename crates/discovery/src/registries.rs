@@ -10,9 +10,11 @@ use pilot_base::Name;
 use pilot_config::ReadOptions;
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_consul::{ConsulKv, ConsulKvOptions, ConsulOptions, ConsulSource};
+use pilot_source_dns::{DnsOptions, DnsSource};
 use pilot_source_etcd::{EtcdOptions, EtcdSource};
 use pilot_source_eureka::{EurekaOptions, EurekaSource};
 use pilot_source_http::{ClientOptions, Secret, ServerAddress, TlsFiles};
+use pilot_source_marathon::{MarathonOptions, MarathonSource};
 use pilot_source_memory::{MemoryOptions, MemorySource};
 use pilot_source_nomad::{NomadOptions, NomadSource};
 use pilot_source_zookeeper::{Layout, ZooKeeperOptions, ZooKeeperSource};
@@ -42,6 +44,8 @@ pub(crate) fn open(
         "Eureka" => vec![opening.eureka().context("--registries Eureka")?],
         "ZooKeeper" => vec![opening.zookeeper().context("--registries ZooKeeper")?],
         "Nomad" => vec![opening.nomad().context("--registries Nomad")?],
+        "Marathon" => vec![opening.marathon().context("--registries Marathon")?],
+        "DNS" => vec![opening.dns().context("--registries DNS")?],
         "Memory" => vec![opening.memory().context("--registries Memory")?],
         _ => return Ok(None),
     };
@@ -73,7 +77,8 @@ impl Opening<'_> {
     fn consul(&self) -> anyhow::Result<Vec<Box<dyn Source>>> {
         let args = self.args;
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
-        let datacenters = if args.consul_datacenters.is_empty() { &[String::new()][..] } else { &args.consul_datacenters };
+        let datacenters =
+            if args.consul_datacenters.is_empty() { &[String::new()][..] } else { &args.consul_datacenters };
         for (i, datacenter) in datacenters.iter().enumerate() {
             let name = if i == 0 { "consul".to_owned() } else { format!("consul-{datacenter}") };
             let options = ConsulOptions {
@@ -118,14 +123,18 @@ impl Opening<'_> {
         let user = match read_secret(self.args.etcd_auth_file.as_deref(), "--etcdAuthFile")? {
             None => None,
             Some(text) => {
-                let pair = text.split_once(':').context("--etcdAuthFile: what is in it is not user:password")?;
+                let pair =
+                    text.split_once(':').context("--etcdAuthFile: what is in it is not user:password")?;
                 Some((pair.0.to_owned(), pair.1.to_owned()))
             }
         };
         let tls = TlsFiles { roots: self.args.etcd_ca_file.clone(), own: None };
         let options = EtcdOptions {
             name: Name::new("etcd"),
-            client: ClientOptions { tls, ..ClientOptions::new(servers(&self.args.etcd_servers, "--etcdserverURL")?) },
+            client: ClientOptions {
+                tls,
+                ..ClientOptions::new(servers(&self.args.etcd_servers, "--etcdserverURL")?)
+            },
             prefix: self.args.etcd_config_prefix.clone(),
             user,
             read: self.read.clone(),
@@ -178,6 +187,36 @@ impl Opening<'_> {
         Ok(Box::new(NomadSource::open(options)?))
     }
 
+    fn marathon(&self) -> anyhow::Result<Box<dyn Source>> {
+        let args = self.args;
+        let secret =
+            secret("authorization", "token=", args.marathon_token_file.as_deref(), "--marathonTokenFile")?;
+        let tls = TlsFiles { roots: args.marathon_ca_file.clone(), own: None };
+        let servers = servers(&args.marathon_servers, "--marathonserverURL")?;
+        let options = MarathonOptions {
+            registry: self.options("marathon", "marathon.mesos"),
+            client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
+            alive: Duration::from_secs(10),
+        };
+        Ok(Box::new(MarathonSource::open(options)?))
+    }
+
+    fn dns(&self) -> anyhow::Result<Box<dyn Source>> {
+        let args = self.args;
+        let server = args.dns_server.context("--dnsserver=IP:PORT is needed")?;
+        if args.dns_names.is_empty() {
+            bail!("--dnsNames=_http._tcp.HOST,… is needed");
+        }
+        let options = DnsOptions {
+            registry: self.options("dns", ""),
+            server,
+            names: args.dns_names.clone(),
+            patience: Duration::from_secs(5),
+            shortest: Duration::from_secs(1),
+        };
+        Ok(Box::new(DnsSource::new(options)))
+    }
+
     fn memory(&self) -> anyhow::Result<Box<dyn Source>> {
         let address = &self.args.memory_address;
         let options = MemoryOptions {
@@ -208,7 +247,12 @@ fn read_secret(file: Option<&Path>, flag: &str) -> anyhow::Result<Option<String>
     Ok(Some(text.trim().to_owned()))
 }
 
-fn secret(header: &'static str, before: &str, file: Option<&Path>, flag: &str) -> anyhow::Result<Option<Secret>> {
+fn secret(
+    header: &'static str,
+    before: &str,
+    file: Option<&Path>,
+    flag: &str,
+) -> anyhow::Result<Option<Secret>> {
     let Some(text) = read_secret(file, flag)? else { return Ok(None) };
     let secret = Secret::new(header, &format!("{before}{text}"));
     Ok(Some(secret.with_context(|| format!("{flag}: what is in it cannot be a token"))?))

@@ -50,7 +50,7 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env) -> anyhow::Result<Vec<Box<dy
                 )
             }
             other => bail!(
-                "--registries {other}: there is no such registry; there are File, Consul, Eureka, ZooKeeper, Nomad and Memory"
+                "--registries {other}: there is no such registry; there are File, Consul, Eureka, ZooKeeper, Nomad, Marathon, DNS and Memory"
             ),
         }
     }

@@ -117,7 +117,11 @@ impl Pipeline {
 
     /// All ServiceEntries, those that stand for services of registries too.
     pub fn service_entries(&self) -> Vec<Arc<Config<ServiceEntry>>> {
-        self.engine.dump(&self.inputs.service_entries).into_iter().map(|(_, entry)| Arc::clone(entry)).collect()
+        self.engine
+            .dump(&self.inputs.service_entries)
+            .into_iter()
+            .map(|(_, entry)| Arc::clone(entry))
+            .collect()
     }
 
     /// How many VirtualServices there are.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use pilot_base::Name;
 use pilot_config::{ReadOptions, read};
-use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilot_envoy_api::envoy::config::core::v3::address::Address;
+use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilot_envoy_api::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use pilot_incr::{Shard, Txn};
-use pilot_model::{MeshConfig, MeshOptions, Object, Proxy, ProxyId, ProxyType, RegistryMerge, RegistryOrigin};
+use pilot_model::{
+    MeshConfig, MeshOptions, Object, Proxy, ProxyId, ProxyType, RegistryMerge, RegistryOrigin,
+};
 use pilot_pipeline::Pipeline;
 use pilot_xds::TypeUrl;
 use prost::Message as _;
@@ -21,7 +23,9 @@ fn service(rank: u16, addresses: &[&str]) -> Object {
     let name = REGISTRIES[usize::from(rank) - 1];
     let endpoints: Vec<String> = addresses
         .iter()
-        .map(|address| format!("{{address: {address}, locality: r{rank}/z, network: n{rank}, ports: {{port-80: 8080}}}}"))
+        .map(|address| {
+            format!("{{address: {address}, locality: r{rank}/z, network: n{rank}, ports: {{port-80: 8080}}}}")
+        })
         .collect();
     let text = format!(
         "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: shop.{name}, namespace: default}}, \
@@ -43,7 +47,12 @@ fn started(registry_merge: RegistryMerge) -> Pipeline {
     txn.upsert(&inputs.mesh, Shard(0), (), MeshConfig::default());
     let proxy = Proxy {
         dns_domain: Name::new("default.svc.cluster.local"),
-        ..Proxy::new(ProxyType::Sidecar, "p.default", "default", vec!["10.9.0.1".parse().expect("an address")])
+        ..Proxy::new(
+            ProxyType::Sidecar,
+            "p.default",
+            "default",
+            vec!["10.9.0.1".parse().expect("an address")],
+        )
     };
     txn.upsert(&inputs.proxies, Shard(0), ProxyId(1), Arc::new(proxy));
     pipeline.commit(txn);
@@ -60,14 +69,18 @@ fn tell(pipeline: &mut Pipeline, rank: u16, addresses: &[&str]) {
 fn sent(pipeline: &Pipeline) -> BTreeMap<String, String> {
     let manifests = pipeline.manifests_of(ProxyId(1)).expect("the proxy is known");
     let all = manifests.of(TypeUrl::Endpoint).iter();
-    let read = all.map(|resource| ClusterLoadAssignment::decode(&resource.message()[..]).expect("our own bytes"));
+    let read =
+        all.map(|resource| ClusterLoadAssignment::decode(&resource.message()[..]).expect("our own bytes"));
     let found = read.filter(|assignment| assignment.cluster_name == "outbound|80||shop.mesh");
     let mut out = BTreeMap::new();
     for group in found.flat_map(|assignment| assignment.endpoints) {
         let region = group.locality.clone().unwrap_or_default().region;
         for endpoint in group.lb_endpoints {
             let Some(HostIdentifier::Endpoint(endpoint)) = endpoint.host_identifier else { continue };
-            let Some(Address::SocketAddress(at)) = endpoint.address.and_then(|address| address.address) else { continue };
+            let Some(Address::SocketAddress(at)) = endpoint.address.and_then(|address| address.address)
+            else {
+                continue;
+            };
             out.insert(at.address, region.clone());
         }
     }
@@ -111,5 +124,8 @@ fn a_conflict_is_reported_and_the_first_registry_counts() {
     let issues: Vec<String> = pipeline.issues().map(ToString::to_string).collect();
     assert_eq!(issues.len(), 1);
     let told = "shop.mesh is also registered as shop.consul, which comes first and counts";
-    assert!(issues[0].starts_with("eureka: error: ServiceEntry default/shop.eureka") && issues[0].contains(told), "{issues:?}");
+    assert!(
+        issues[0].starts_with("eureka: error: ServiceEntry default/shop.eureka") && issues[0].contains(told),
+        "{issues:?}"
+    );
 }

@@ -80,7 +80,8 @@ impl Claims {
     /// What a source says, as far as it is recorded here.
     pub(crate) fn of(&self, shard: Shard) -> Vec<ObjectKey> {
         let owned = self.owners.iter().filter(|(_, owner)| **owner == shard).map(|(key, _)| key.clone());
-        let waiting = self.waiting.iter().filter(|(_, all)| all.contains_key(&shard)).map(|(key, _)| key.clone());
+        let waiting =
+            self.waiting.iter().filter(|(_, all)| all.contains_key(&shard)).map(|(key, _)| key.clone());
         owned.chain(waiting).collect()
     }
 
@@ -134,7 +135,7 @@ mod tests {
     use super::{Claims, Release};
 
     fn rule(host: &str) -> Object {
-        let head = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: r, namespace: n}";
+        let head = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: rule, namespace: shop}";
         let text = format!("{head}\nspec: {{host: {host}}}\n");
         let mut read = pilot_config::read(&text, "x", &ReadOptions::default()).unwrap();
         read.objects.remove(0).2

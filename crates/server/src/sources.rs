@@ -42,7 +42,10 @@ pub(crate) struct SourceBook {
 
 impl SourceBook {
     pub(crate) fn told(&mut self, shard: Shard, name: &Name, batch: &Batch, now: Millis) {
-        let source = self.by_shard.entry(shard).or_insert_with(|| SourceState { name: name.clone(), ..Default::default() });
+        let source = self
+            .by_shard
+            .entry(shard)
+            .or_insert_with(|| SourceState { name: name.clone(), ..Default::default() });
         source.told_at = now;
         for event in &batch.events {
             match event {
@@ -66,7 +69,10 @@ impl SourceBook {
     }
 
     pub(crate) fn all(&self, rules: impl Fn(Shard) -> usize) -> Vec<SourceState> {
-        let each = self.by_shard.iter().map(|(shard, source)| SourceState { rules: rules(*shard), ..source.clone() });
+        let each = self
+            .by_shard
+            .iter()
+            .map(|(shard, source)| SourceState { rules: rules(*shard), ..source.clone() });
         each.collect()
     }
 }

@@ -42,7 +42,8 @@ impl Catalog {
             checks.into_iter().map(|check| (key(&check), (check.service_name, check.modify_index))).collect();
         let differs = |(key, check): &(&_, &_)| self.checks.get(*key) != Some(*check);
         let new = now.iter().filter(differs).map(|(_, (service, _))| service);
-        let old = self.checks.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, (service, _))| service);
+        let old =
+            self.checks.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, (service, _))| service);
         let touched: BTreeSet<String> = new.chain(old).cloned().collect();
         self.checks = now;
         let of_nodes = touched.contains("");
@@ -72,7 +73,10 @@ mod tests {
         assert_eq!(named.changed.len(), 2);
         catalog.take_checks(vec![check("a", 1), check("b", 1), check("", 1)]);
         let named = catalog.take_services(services(&[("a", "v2"), ("c", "")]));
-        assert_eq!((named.changed.into_iter().collect::<Vec<_>>(), named.gone.len()), (vec!["a".into(), "c".into()], 1));
+        assert_eq!(
+            (named.changed.into_iter().collect::<Vec<_>>(), named.gone.len()),
+            (vec!["a".into(), "c".into()], 1)
+        );
         let (named, of_nodes) = catalog.take_checks(vec![check("a", 1), check("", 2)]);
         assert!(named.changed.is_empty() && of_nodes, "b has gone, and a node changed");
         let (named, of_nodes) = catalog.take_checks(vec![check("a", 3), check("", 2)]);

@@ -49,7 +49,8 @@ impl ConsulKv {
         let ConsulKvOptions { name, client, prefix, datacenter, read, wait } = options;
         let prefix = format!("{}/", prefix.trim_matches('/'));
         let parts: Vec<String> = prefix.split('/').map(encoded).collect();
-        let scope = if datacenter.is_empty() { String::new() } else { format!("&dc={}", encoded(&datacenter)) };
+        let scope =
+            if datacenter.is_empty() { String::new() } else { format!("&dc={}", encoded(&datacenter)) };
         let path = format!("/v1/kv/{}?recurse=true{scope}", parts.join("/"));
         Ok(Self { name, read, store: Store { client: Client::new(client)?, prefix, path, wait } })
     }

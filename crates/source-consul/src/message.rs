@@ -132,7 +132,10 @@ mod tests {
         };
         let read = |status| serde_json::from_value::<Entry>(entry(status)).unwrap().instance();
         let instance = read("warning");
-        assert_eq!((instance.id.as_str(), instance.address.as_str(), instance.weight), ("n1/shop-1", "10.0.0.9", 1));
+        assert_eq!(
+            (instance.id.as_str(), instance.address.as_str(), instance.weight),
+            ("n1/shop-1", "10.0.0.9", 1)
+        );
         let labels: Vec<_> = instance.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(labels, ["primary=true", "version=v2", "zone=b"]);
         assert_eq!((instance.locality.as_str(), instance.network.as_str()), ("dc1", "net1"));

@@ -41,7 +41,15 @@ impl Consul {
             let acl = format!(r#"tokens {{ initial_management = "{TOKEN}" agent = "{TOKEN}" }}"#);
             let mut command = Command::new(&consul);
             command
-                .args(["agent", "-dev", "-node", "lab", "-bind=127.0.0.1", "-client=127.0.0.1", "-dns-port=-1"])
+                .args([
+                    "agent",
+                    "-dev",
+                    "-node",
+                    "lab",
+                    "-bind=127.0.0.1",
+                    "-client=127.0.0.1",
+                    "-dns-port=-1",
+                ])
                 .args(["-grpc-port=-1", "-grpc-tls-port=-1", "-serf-wan-port=-1", "-log-level=error"])
                 .arg(format!("-http-port={http}"))
                 .arg(format!("-server-port={server_port}"))
@@ -62,7 +70,8 @@ impl Consul {
         let is_ready = || async {
             let leader = client.page("/v1/status/leader", Duration::ZERO).await;
             let nodes = client.page("/v1/catalog/nodes", Duration::ZERO).await;
-            leader.is_ok_and(|answer| answer.body.len() > 4) && nodes.is_ok_and(|answer| answer.body.len() > 4)
+            leader.is_ok_and(|answer| answer.body.len() > 4)
+                && nodes.is_ok_and(|answer| answer.body.len() > 4)
         };
         self.server.until("Consul has a leader", is_ready).await;
     }

@@ -54,8 +54,10 @@ impl Asker {
         let server = self.server;
         // Nobody who cannot see the question should be able to answer it.
         let id = u16::try_from(RandomState::new().hash_one(name) & 0xffff).unwrap_or_default();
-        let question = wire::question(id, name, kind).ok_or_else(|| DnsError::Name { name: name.to_owned() })?;
-        let reach = |error: std::io::Error| DnsError::Reach { server, name: name.to_owned(), why: error.to_string() };
+        let question =
+            wire::question(id, name, kind).ok_or_else(|| DnsError::Name { name: name.to_owned() })?;
+        let reach =
+            |error: std::io::Error| DnsError::Reach { server, name: name.to_owned(), why: error.to_string() };
         let bytes = self.over_udp(&question, id).await.map_err(reach)?;
         let form = || DnsError::Form { server, name: name.to_owned() };
         let answer = wire::answer(&bytes).ok_or_else(form)?;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use pilot_base::Name;
 use pilot_source::{
-    Batch, Ended, Instance, InstancePort, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller,
-    follow,
+    Batch, Ended, Instance, InstancePort, Registration, RegistryOptions, Running, Session, Shelf, Sink,
+    Source, Teller, follow,
 };
 
 use crate::ask::{Asker, DnsError};
@@ -128,8 +128,11 @@ fn registration(name: &str, entries: &[Entry]) -> Registration {
     let mut instances = Vec::new();
     for (_, weight, port, target) in targets(entries).filter(|(priority, ..)| Some(*priority) == first) {
         for ip in by_target.get(target).into_iter().flatten() {
-            let ports =
-                vec![InstancePort { number: port.into(), protocol: protocol.to_owned(), ..InstancePort::default() }];
+            let ports = vec![InstancePort {
+                number: port.into(),
+                protocol: protocol.to_owned(),
+                ..InstancePort::default()
+            }];
             let (id, address) = (format!("{target}:{port}/{ip}"), ip.to_string());
             instances.push(Instance { id, address, ports, weight: weight.into(), ..Instance::default() });
         }
@@ -173,7 +176,8 @@ mod tests {
             address("b.example", "10.0.0.3"),
         ];
         let found = registration("_http._tcp.shop.example", &entries);
-        let all: Vec<_> = found.instances.iter().map(|i| (i.address.as_str(), i.ports[0].number, i.weight)).collect();
+        let all: Vec<_> =
+            found.instances.iter().map(|i| (i.address.as_str(), i.ports[0].number, i.weight)).collect();
         assert_eq!(all, [("10.0.0.1", 8080, 7), ("10.0.0.2", 8080, 7)]);
         assert_eq!(parts("_grpc._tcp.shop.example."), ("grpc", "shop.example"));
         assert_eq!(parts("shop.example"), ("", "shop.example"));

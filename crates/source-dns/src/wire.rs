@@ -65,7 +65,8 @@ pub(crate) fn question(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
 pub(crate) fn answer(bytes: &[u8]) -> Option<Answer> {
     let mut reader = Reader { bytes, at: 0 };
     let (id, flags) = (reader.short()?, reader.short()?);
-    let [questions, answers, authorities, more] = [reader.short()?, reader.short()?, reader.short()?, reader.short()?];
+    let [questions, answers, authorities, more] =
+        [reader.short()?, reader.short()?, reader.short()?, reader.short()?];
     if flags & 0x8000 == 0 {
         return None;
     }
@@ -163,7 +164,9 @@ mod tests {
         message.truncate(message.len() - 11);
         message[2] = 0x80;
         (message[7], message[11]) = (1, 0);
-        message.extend_from_slice(&[0xc0, 12, 0, 33, 0, 1, 0, 0, 0, 5, 0, 11, 0, 1, 0, 2, 0x1f, 0x90, 2, b'h', b'1', 0xc0, 23]);
+        message.extend_from_slice(&[
+            0xc0, 12, 0, 33, 0, 1, 0, 0, 0, 5, 0, 11, 0, 1, 0, 2, 0x1f, 0x90, 2, b'h', b'1', 0xc0, 23,
+        ]);
         let read = answer(&message).unwrap();
         assert_eq!((read.id, read.code, read.is_truncated), (7, 0, false));
         let target = "h1.shop.example".to_owned();

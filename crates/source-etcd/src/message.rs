@@ -91,11 +91,13 @@ mod tests {
     #[test]
     fn numbers_are_texts_and_keys_are_encoded() {
         let range: Range =
-            serde_json::from_str(r#"{"header":{"revision":"7"},"kvs":[{"key":"YS9i","value":"eA=="}]}"#).unwrap();
+            serde_json::from_str(r#"{"header":{"revision":"7"},"kvs":[{"key":"YS9i","value":"eA=="}]}"#)
+                .unwrap();
         assert_eq!((range.header.revision, range.kvs[0].key().unwrap()), (7, "a/b".to_owned()));
         assert_eq!(range.kvs[0].value().unwrap(), b"x");
         assert_eq!(keys_below("a/")["range_end"], "YTA=");
-        let line: Line = serde_json::from_str(r#"{"result":{"events":[{"type":"DELETE","kv":{"key":"YS9i"}}]}}"#).unwrap();
+        let line: Line =
+            serde_json::from_str(r#"{"result":{"events":[{"type":"DELETE","kv":{"key":"YS9i"}}]}}"#).unwrap();
         assert_eq!(line.result.unwrap().events[0].kind, "DELETE");
     }
 }

@@ -77,7 +77,8 @@ impl Etcd {
         let next = range.header.revision + 1;
         let mut documents = Vec::new();
         for pair in &range.kvs {
-            documents.push((self.below(&pair.key().map_err(Ended::lost)?), pair.value().map_err(Ended::lost)?));
+            documents
+                .push((self.below(&pair.key().map_err(Ended::lost)?), pair.value().map_err(Ended::lost)?));
         }
         let mut request = keys_below(&self.prefix);
         request["start_revision"] = json!(next.to_string());

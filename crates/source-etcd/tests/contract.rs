@@ -70,7 +70,8 @@ impl Etcd {
     }
 
     async fn ask(&self, path: &str, body: Value) {
-        let answer = self.client.ask(Method::POST, path, body.to_string().into(), Duration::ZERO).await.unwrap();
+        let answer =
+            self.client.ask(Method::POST, path, body.to_string().into(), Duration::ZERO).await.unwrap();
         assert!(answer.status.is_success(), "{path}: {} {:?}", answer.status, answer.body);
     }
 }

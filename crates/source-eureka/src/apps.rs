@@ -152,11 +152,17 @@ mod tests {
         let apps = Apps::read(json!([{"name": "SHOP", "instance": [shop("a", "UP", ""), odd]}]));
         let all = apps.all(&options);
         assert_eq!((apps.hash_code().as_str(), all[0].unreadable[0].0.as_str()), ("UP_2_", "b"));
-        assert_eq!((all[0].name.as_str(), &all[0].hosts[..]), ("shop", &["shop.example.com".into(), "shop.service.eureka".into()][..]));
+        assert_eq!(
+            (all[0].name.as_str(), &all[0].hosts[..]),
+            ("shop", &["shop.example.com".into(), "shop.service.eureka".into()][..])
+        );
         let instance = &all[0].instances[0];
         assert_eq!(instance.ports.iter().map(|port| port.number).collect::<Vec<_>>(), [8080, 8443]);
         assert_eq!(instance.locality, "eu-west-1/eu-west-1b");
-        assert_eq!(instance.metadata.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(), ["n=7", "version=v1"]);
+        assert_eq!(
+            instance.metadata.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
+            ["n=7", "version=v1"]
+        );
     }
 
     #[test]
@@ -164,7 +170,9 @@ mod tests {
         let mut apps = Apps::read(json!({"name": "SHOP", "instance": shop("a", "UP", "")}));
         let touched = apps.change(json!([{"name": "SHOP", "instance": [shop("b", "DOWN", "ADDED")]}]));
         assert_eq!((touched.len(), apps.hash_code().as_str()), (1, "DOWN_1_UP_1_"));
-        apps.change(json!([{"name": "SHOP", "instance": [shop("a", "UP", "DELETED"), shop("b", "UP", "DELETED")]}]));
+        apps.change(
+            json!([{"name": "SHOP", "instance": [shop("a", "UP", "DELETED"), shop("b", "UP", "DELETED")]}]),
+        );
         assert!(apps.registration("SHOP", &RegistryOptions::new("eureka", "")).is_none());
     }
 }

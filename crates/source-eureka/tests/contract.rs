@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Method;
-use pilot_source::contract::{Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted};
+use pilot_source::contract::{
+    Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted,
+};
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_eureka::{EurekaOptions, EurekaSource};
 use pilot_source_http::{Client, ClientOptions, ServerAddress};
@@ -115,7 +117,12 @@ impl RegistryRig for Eureka {
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
             format!("{head}{body}").into_bytes()
         };
-        vec![answer("{\"applications\": 7}"), answer("<html>"), vec![0xff; 64], b"HTTP/1.1 500 No\r\n\r\n".to_vec()]
+        vec![
+            answer("{\"applications\": 7}"),
+            answer("<html>"),
+            vec![0xff; 64],
+            b"HTTP/1.1 500 No\r\n\r\n".to_vec(),
+        ]
     }
 
     async fn fill(&mut self, services: usize, instances: usize) {

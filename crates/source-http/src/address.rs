@@ -37,7 +37,8 @@ impl ServerAddress {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
-        let authorization = user.map(|user| HeaderValue::from_str(&format!("Basic {}", BASE64.encode(user.as_bytes()))));
+        let authorization =
+            user.map(|user| HeaderValue::from_str(&format!("Basic {}", BASE64.encode(user.as_bytes()))));
         let mut authorization = authorization.transpose().map_err(|_| AddressError::Form)?;
         authorization.iter_mut().for_each(|value| value.set_sensitive(true));
         let base: Uri = format!("{scheme}://{host}{path}").parse().map_err(|_| AddressError::Form)?;
@@ -80,7 +81,9 @@ impl fmt::Debug for ServerAddress {
 /// A text as it may stand in a path or a query: names may have anything in them that registries allow.
 pub fn encoded(text: &str) -> String {
     let safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~*".contains(byte);
-    let each = text.bytes().map(|byte| if safe(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
+    let each = text
+        .bytes()
+        .map(|byte| if safe(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
     each.collect()
 }
 
@@ -95,7 +98,10 @@ mod tests {
         assert_eq!(address.to_string(), "https://eureka.example.com:8761/eureka");
         assert_eq!(address.authorization().unwrap(), "Basic dXNlcjpzZWNyZXQ=");
         assert!(format!("{:?}", address.authorization()).contains("Sensitive"));
-        assert_eq!(address.page("/apps?x=1").unwrap().to_string(), "https://eureka.example.com:8761/eureka/apps?x=1");
+        assert_eq!(
+            address.page("/apps?x=1").unwrap().to_string(),
+            "https://eureka.example.com:8761/eureka/apps?x=1"
+        );
     }
 
     #[test]

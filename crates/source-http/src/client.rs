@@ -127,7 +127,13 @@ impl Client {
     }
 
     /// Asks with any method and body.
-    pub async fn ask(&self, method: Method, path: &str, body: Bytes, wait: Duration) -> Result<Answer, ClientError> {
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<Answer, ClientError> {
         let patience = self.patience + wait;
         let (at, asked) = (self.current.load(Ordering::Relaxed), self.exchange(method, path, body));
         let answer = match tokio::time::timeout(patience, asked).await {
@@ -166,7 +172,8 @@ impl Client {
     async fn stream(&self, at: usize, request: Request<Full<Bytes>>) -> Result<LineStream, ClientError> {
         let (server, patience) = (self.server(at), self.patience);
         let begun = tokio::time::timeout(patience, self.begin(at, request)).await;
-        let begun = begun.unwrap_or_else(|_| Err(ClientError::Slow { server: Arc::clone(&server), patience }));
+        let begun =
+            begun.unwrap_or_else(|_| Err(ClientError::Slow { server: Arc::clone(&server), patience }));
         let begun = begun.and_then(|response| match response.status() {
             StatusCode::OK => Ok(LineStream::new(response.into_body(), Arc::clone(&server))),
             status => Err(ClientError::Refused { server, status }),
@@ -223,7 +230,11 @@ impl Client {
         Ok(request)
     }
 
-    async fn begin(&self, at: usize, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
+    async fn begin(
+        &self,
+        at: usize,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ClientError> {
         let asked = self.pool.request(request).await;
         asked.map_err(|error| ClientError::Reach { server: self.server(at), why: deepest(&error) })
     }

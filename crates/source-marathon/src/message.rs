@@ -172,7 +172,11 @@ fn is_well(task: &Task, is_checked: bool) -> bool {
     task.state == "TASK_RUNNING" && well
 }
 
-fn instance(task: Task, declared: &[Declared], (labels, is_unhealthy): (&BTreeMap<String, String>, bool)) -> Instance {
+fn instance(
+    task: Task,
+    declared: &[Declared],
+    (labels, is_unhealthy): (&BTreeMap<String, String>, bool),
+) -> Instance {
     // A task with a host port is reached at its host; one without at its own address.
     let own = task.ip_addresses.into_iter().next().filter(|_| task.ports.is_empty()).map(|ip| ip.ip_address);
     let at_host = task.ports.iter().enumerate().map(|(i, number)| {
@@ -202,12 +206,21 @@ mod tests {
             "healthCheckResults": [{"alive": true}]});
         let read = registration(app(host)).unwrap();
         let instance = &read.instances[0];
-        assert_eq!((read.name.as_str(), read.unreadable.len(), instance.is_unhealthy), ("cart-shop", 1, false));
+        assert_eq!(
+            (read.name.as_str(), read.unreadable.len(), instance.is_unhealthy),
+            ("cart-shop", 1, false)
+        );
         let port = &instance.ports[0];
-        assert_eq!((instance.address.as_str(), port.number, port.service_port), ("10.0.0.1", 31000, Some(10001)));
+        assert_eq!(
+            (instance.address.as_str(), port.number, port.service_port),
+            ("10.0.0.1", 31000, Some(10001))
+        );
         let own = json!({"id": "t2", "host": "10.0.0.1", "state": "TASK_RUNNING", "ipAddresses": [{"ipAddress": "9.0.0.7"}]});
         let read = registration(app(own)).unwrap();
         let instance = &read.instances[0];
-        assert_eq!((instance.address.as_str(), instance.ports[0].number, instance.is_unhealthy), ("9.0.0.7", 8080, true));
+        assert_eq!(
+            (instance.address.as_str(), instance.ports[0].number, instance.is_unhealthy),
+            ("9.0.0.7", 8080, true)
+        );
     }
 }

@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use pilot_base::Name;
-use pilot_source::{Ended, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow};
+use pilot_source::{
+    Ended, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow,
+};
 use pilot_source_http::{Client, ClientError, ClientOptions, EventStream, ServerEvent, TlsError, encoded};
 
 use crate::message::{Apps, EventData, One, name, registration};

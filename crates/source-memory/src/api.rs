@@ -78,7 +78,11 @@ fn refusal(status: StatusCode, why: impl Into<String>) -> Response {
 }
 
 fn found(is_there: bool) -> Response {
-    if is_there { StatusCode::NO_CONTENT.into_response() } else { refusal(StatusCode::NOT_FOUND, "not registered") }
+    if is_there {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        refusal(StatusCode::NOT_FOUND, "not registered")
+    }
 }
 
 async fn register(
@@ -109,7 +113,8 @@ fn check(service: &str, id: &str, description: &Description) -> Vec<String> {
     let options = pilot_source::RegistryOptions::new("memory", "service.mesh");
     let Some(registration) = alone.registration(service) else { return Vec::new() };
     let (entry, issues) = options.entry(&registration);
-    let mut told: Vec<String> = issues.into_iter().map(|issue| format!("{}: {}", issue.path, issue.message)).collect();
+    let mut told: Vec<String> =
+        issues.into_iter().map(|issue| format!("{}: {}", issue.path, issue.message)).collect();
     if entry.is_none() && told.is_empty() {
         told.push("port: is missing".to_owned());
     }
@@ -182,7 +187,9 @@ async fn rules(Shared(api): Shared<Api>) -> Response {
 async fn rule(Shared(api): Shared<Api>, Path(key): Path<String>) -> Response {
     let state = api.state.lock();
     match state.rules.get(&key) {
-        Some((version, text)) => ([(header::ETAG, format!("\"{version}\""))], text.to_owned()).into_response(),
+        Some((version, text)) => {
+            ([(header::ETAG, format!("\"{version}\""))], text.to_owned()).into_response()
+        }
         None => refusal(StatusCode::NOT_FOUND, "no such document"),
     }
 }

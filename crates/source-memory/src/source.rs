@@ -52,7 +52,8 @@ impl Source for MemorySource {
         let state = Arc::new(Mutex::new(State::default()));
         let (changed, mut following) = watch::channel(0);
         let api = Api { state: Arc::clone(&state), changed, token: token.map(Arc::from), read: read.clone() };
-        let mut told = Told { documents: Documents::new(registry.name.clone(), read), shelf: Shelf::new(registry) };
+        let mut told =
+            Told { documents: Documents::new(registry.name.clone(), read), shelf: Shelf::new(registry) };
         Box::pin(async move {
             let mut serving = JoinSet::new();
             match TcpListener::from_std(listener) {

@@ -97,9 +97,14 @@ impl State {
     /// Takes away what has had no heartbeat for too long.
     pub(crate) fn expire(&mut self, now: Instant) {
         let is_over = |held: &Held| held.until.is_some_and(|until| until <= now);
-        let all = self.services.iter().flat_map(|(service, all)| all.iter().map(move |(id, held)| (service, id, held)));
-        let over: Vec<(String, String)> =
-            all.filter(|(_, _, held)| is_over(held)).map(|(service, id, _)| (service.clone(), id.clone())).collect();
+        let all = self
+            .services
+            .iter()
+            .flat_map(|(service, all)| all.iter().map(move |(id, held)| (service, id, held)));
+        let over: Vec<(String, String)> = all
+            .filter(|(_, _, held)| is_over(held))
+            .map(|(service, id, _)| (service.clone(), id.clone()))
+            .collect();
         for (service, id) in over {
             self.remove(&service, &id);
         }

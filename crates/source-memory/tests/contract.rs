@@ -104,9 +104,21 @@ async fn who_registers_wrongly_is_told() {
     let put = |path: &'static str, body: Value| memory.ask_text(path, body);
     for (path, body, why) in [
         ("/v1/services/shop/instances/1", json!({"address": "10.0.0.1"}), "port: is missing"),
-        ("/v1/services/shop/instances/1", json!({"address": "a b", "port": 80}), "neither an IP nor a host name"),
-        ("/v1/services/shop/instances/1", json!({"address": "10.0.0.1", "port": 70000}), "70000 is not a port"),
-        ("/v1/services/shop/instances/1", json!({"adress": "10.0.0.1", "port": 80}), "unknown field `adress`"),
+        (
+            "/v1/services/shop/instances/1",
+            json!({"address": "a b", "port": 80}),
+            "neither an IP nor a host name",
+        ),
+        (
+            "/v1/services/shop/instances/1",
+            json!({"address": "10.0.0.1", "port": 70000}),
+            "70000 is not a port",
+        ),
+        (
+            "/v1/services/shop/instances/1",
+            json!({"adress": "10.0.0.1", "port": 80}),
+            "unknown field `adress`",
+        ),
         ("/v1/services/a%20b/instances/1", json!({"address": "10.0.0.1", "port": 80}), "is not a host name"),
     ] {
         let (status, answer) = put(path, body).await;
@@ -160,7 +172,8 @@ async fn rules_are_written_read_and_guarded_against_lost_writes() {
         let options = ClientOptions { secret, ..ClientOptions::new(vec![server.clone()]) };
         Client::new(options).unwrap()
     };
-    let without_token = careful(&seen).ask(Method::PUT, "/v1/rules/shop", rule("shop", 2).into(), Duration::ZERO).await;
+    let without_token =
+        careful(&seen).ask(Method::PUT, "/v1/rules/shop", rule("shop", 2).into(), Duration::ZERO).await;
     assert_eq!(without_token.unwrap().status, StatusCode::UNAUTHORIZED);
     memory.ask(Method::PUT, "/v1/rules/shop", &rule("shop", 3)).await;
     memory.follower.until("the newer rule", |mirror| told(mirror) == ["rule h3.example.com"]).await;

@@ -3,7 +3,9 @@ use std::time::Duration;
 
 use http::Method;
 use pilot_base::Name;
-use pilot_source::{Batch, Ended, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow};
+use pilot_source::{
+    Batch, Ended, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow,
+};
 use pilot_source_http::{Client, ClientError, ClientOptions, LineStream, TlsError, encoded, parts};
 use serde_json::Value;
 
@@ -34,7 +36,10 @@ struct Nomad {
 impl NomadSource {
     pub fn open(options: NomadOptions) -> Result<Self, TlsError> {
         let NomadOptions { registry, client, namespace, alive } = options;
-        Ok(Self { registry, nomad: Nomad { client: Client::new(client)?, namespace: encoded(&namespace), alive } })
+        Ok(Self {
+            registry,
+            nomad: Nomad { client: Client::new(client)?, namespace: encoded(&namespace), alive },
+        })
     }
 }
 
@@ -70,7 +75,8 @@ impl Nomad {
         loop {
             let line = self.line(&mut lines).await.map_err(Ended::lost)?;
             let line: Line = serde_json::from_str(&line).map_err(|error| Ended::lost(lines.wrong(error)))?;
-            let places: BTreeSet<Place> = line.events.into_iter().filter_map(|event| event.payload.service).collect();
+            let places: BTreeSet<Place> =
+                line.events.into_iter().filter_map(|event| event.payload.service).collect();
             let mut batch = Batch::default();
             for place in places {
                 let registration = self.registration(&place).await.map_err(Ended::lost)?;
@@ -88,7 +94,8 @@ impl Nomad {
 
     /// All services, and the index from which on events are not known.
     async fn everything(&self) -> Result<(Vec<Registration>, u64), ClientError> {
-        let answer = self.client.page(&format!("/v1/services?namespace={}", self.namespace), Duration::ZERO).await?;
+        let answer =
+            self.client.page(&format!("/v1/services?namespace={}", self.namespace), Duration::ZERO).await?;
         let index = answer.number("x-nomad-index").ok_or_else(|| answer.wrong("it has no X-Nomad-Index"))?;
         let mut all = Vec::new();
         for listed in answer.json::<Vec<Listed>>()? {

@@ -20,7 +20,8 @@ pub trait StoreRig {
 
 /// A rule whose content is a number.
 pub fn rule(name: &str, value: u32) -> String {
-    let head = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {namespace: shop, name: ";
+    let head =
+        "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {namespace: shop, name: ";
     format!("{head}{name}}}\nspec: {{host: h{value}.example.com}}\n")
 }
 
@@ -35,7 +36,8 @@ fn values(mirror: &Mirror) -> BTreeMap<String, u32> {
 }
 
 async fn tells(follower: &mut Follower, what: &str, expected: &[(&str, u32)]) {
-    let expected: BTreeMap<String, u32> = expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    let expected: BTreeMap<String, u32> =
+        expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     follower.until(what, |mirror| mirror.ready && values(mirror) == expected).await;
 }
 
@@ -81,7 +83,11 @@ pub async fn check_store(rig: &mut impl StoreRig) {
     follower.until("that one does", |mirror| mirror.issues.is_empty()).await;
 
     if let Some(relay) = &relay {
-        for road in [Road::Cut, Road::Stalled, Road::Poisoned(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{"[..].into())] {
+        for road in [
+            Road::Cut,
+            Road::Stalled,
+            Road::Poisoned(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{"[..].into()),
+        ] {
             relay.set(road);
             follower.until("an issue about the store", |mirror| !mirror.issues.is_empty()).await;
             assert_eq!(values(&follower.mirror)["first"], 21, "a loss empties nothing");

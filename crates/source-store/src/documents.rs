@@ -131,13 +131,17 @@ impl Documents {
             sayers.insert(key.to_owned());
             if let Some(first) = sayers.first().filter(|first| *first != key) {
                 let message = format!("this object is also in {}, which comes first and counts", first);
-                issues.push(Issue::error(id.object(*kind), "metadata.name", message).at(self.place(key).as_str()));
+                issues.push(
+                    Issue::error(id.object(*kind), "metadata.name", message).at(self.place(key).as_str()),
+                );
             }
         }
         let gone: Vec<ObjectKey> = before.keys().filter(|key| !now.contains_key(*key)).cloned().collect();
         let changed: Vec<ObjectKey> = now
             .iter()
-            .filter(|(object_key, (_, _, object))| before.get(*object_key).is_none_or(|(_, _, old)| old != object))
+            .filter(|(object_key, (_, _, object))| {
+                before.get(*object_key).is_none_or(|(_, _, old)| old != object)
+            })
             .map(|(object_key, _)| object_key.clone())
             .collect();
         let is_troubled = !issues.is_empty();
@@ -213,7 +217,8 @@ mod tests {
     use super::Documents;
 
     fn rule(name: &str, host: &str) -> Vec<u8> {
-        let head = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {namespace: shop, name: ";
+        let head =
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {namespace: shop, name: ";
         format!("{head}{name}}}\nspec: {{host: {host}}}\n").into_bytes()
     }
 

@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use pilot_base::Name;
 use pilot_source::{
-    Batch, Ended, Instance, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow,
+    Batch, Ended, Instance, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller,
+    follow,
 };
 use tokio::sync::mpsc;
 
@@ -172,7 +173,12 @@ impl Tree {
     }
 
     /// Reads instances, all at once.
-    async fn read(&mut self, zk: &ZooKeeper, root: &str, wanted: Vec<(String, String)>) -> Result<(), ZkError> {
+    async fn read(
+        &mut self,
+        zk: &ZooKeeper,
+        root: &str,
+        wanted: Vec<(String, String)>,
+    ) -> Result<(), ZkError> {
         let ask = |(service, node): (String, String)| {
             let path = format!("{root}{}/{node}", self.layout.instances_of(&service));
             (service, node, zk.request_data(&path))
@@ -202,7 +208,12 @@ impl Tree {
     }
 
     /// Looks again at nodes that something happened to, and tells which services may be different.
-    async fn look(&mut self, zk: &ZooKeeper, root: &str, paths: &BTreeSet<String>) -> Result<BTreeSet<String>, ZkError> {
+    async fn look(
+        &mut self,
+        zk: &ZooKeeper,
+        root: &str,
+        paths: &BTreeSet<String>,
+    ) -> Result<BTreeSet<String>, ZkError> {
         let mut wanted = Vec::new();
         for path in paths {
             let Some(below) = path.strip_prefix(root) else { continue };

@@ -202,7 +202,10 @@ async fn instances_go_with_their_sessions_and_layouts_differ() {
     curator_world.until("an issue", |mirror| !mirror.issues.is_empty()).await;
     curator_world.until("the good one", |mirror| hosts(mirror) == ["shop.service.zookeeper 1"]).await;
     let issue = curator_world.mirror.issues.values().next().unwrap()[0].to_string();
-    assert!(issue.starts_with("zookeeper: error: ServiceEntry default/shop.zookeeper: instances[bad]"), "{issue}");
+    assert!(
+        issue.starts_with("zookeeper: error: ServiceEntry default/shop.zookeeper: instances[bad]"),
+        "{issue}"
+    );
     curator_world.stop().await;
 
     let url = "dubbo%3A%2F%2F10.0.0.7%3A20880%2Fcom.shop.Cart%3Fversion%3D1.0.0";

@@ -64,9 +64,15 @@ fn shown(args: &Args) -> anyhow::Result<String> {
     let body = crate::page(&args.address, &format!("/debug/registry/{page}?{query}"))?;
     let list: Vec<Value> = serde_json::from_str(&body).context("the answer is not a list")?;
     let rows = match args.what {
-        What::Sources => table(&["SOURCE", "STATE", "SERVICES", "ENDPOINTS", "RULES", "CHANGES", "LAST TOLD", "LAG"], &list, source),
+        What::Sources => table(
+            &["SOURCE", "STATE", "SERVICES", "ENDPOINTS", "RULES", "CHANGES", "LAST TOLD", "LAG"],
+            &list,
+            source,
+        ),
         What::Services => table(&["SOURCE", "HOST", "PORTS", "ENDPOINTS"], &list, service),
-        What::Endpoints => table(&["SOURCE", "HOST", "ADDRESS", "PORTS", "LOCALITY", "LABELS"], &list, endpoint),
+        What::Endpoints => {
+            table(&["SOURCE", "HOST", "ADDRESS", "PORTS", "LOCALITY", "LABELS"], &list, endpoint)
+        }
     };
     Ok(rows)
 }
@@ -122,11 +128,20 @@ fn service(value: &Value) -> Vec<String> {
 fn endpoint(value: &Value) -> Vec<String> {
     let pairs = |field: &str, between: &str| {
         let all = value[field].as_object().into_iter().flatten();
-        let each = all.map(|(key, value)| format!("{key}{between}{}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+        let each = all.map(|(key, value)| {
+            format!("{key}{between}{}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        });
         each.collect::<Vec<_>>().join(",")
     };
     let (ports, labels) = (pairs("ports", ":"), pairs("labels", "="));
-    vec![text(value, "source"), text(value, "host"), text(value, "address"), ports, text(value, "locality"), labels]
+    vec![
+        text(value, "source"),
+        text(value, "host"),
+        text(value, "address"),
+        ports,
+        text(value, "locality"),
+        labels,
+    ]
 }
 
 #[cfg(test)]

@@ -91,6 +91,21 @@ pub(crate) struct RegistryArgs {
     /// Roots for Nomad's certificate [default: those of the system]
     #[arg(long = "nomadCAFile", value_name = "FILE")]
     pub(crate) nomad_ca_file: Option<PathBuf>,
+    /// Marathon's servers, for services that run in Mesos
+    #[arg(long = "marathonserverURL", value_name = "URL,…", value_delimiter = ',')]
+    pub(crate) marathon_servers: Vec<String>,
+    /// File with the token that DC/OS wants before Marathon
+    #[arg(long = "marathonTokenFile", value_name = "FILE")]
+    pub(crate) marathon_token_file: Option<PathBuf>,
+    /// Roots for Marathon's certificate [default: those of the system]
+    #[arg(long = "marathonCAFile", value_name = "FILE")]
+    pub(crate) marathon_ca_file: Option<PathBuf>,
+    /// The name server that is asked for --dnsNames
+    #[arg(long = "dnsserver", value_name = "IP:PORT")]
+    pub(crate) dns_server: Option<SocketAddr>,
+    /// Names with SRV records that are services, such as _http._tcp.shop.example.com
+    #[arg(long = "dnsNames", value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) dns_names: Vec<String>,
     /// Where the memory registry is written
     #[arg(long = "memoryAddr", value_name = "ADDRESS", default_value = "127.0.0.1:15016")]
     pub(crate) memory_address: SocketAddr,

@@ -53,11 +53,19 @@ impl IssueTables {
             };
             Some(reader.get(&faults, id)?.iter().map(issue).collect())
         });
-        let service_entries = graph.map("service entry issues", &inputs.service_entries, move |id, reader| {
-            let conflicts = contested_hosts(id, inputs, registry, reader);
-            (!conflicts.is_empty()).then_some(conflicts)
-        });
-        Self { virtual_services, service_entries, destination_rules, gateways, envoy_filters, request_authentications }
+        let service_entries =
+            graph.map("service entry issues", &inputs.service_entries, move |id, reader| {
+                let conflicts = contested_hosts(id, inputs, registry, reader);
+                (!conflicts.is_empty()).then_some(conflicts)
+            });
+        Self {
+            virtual_services,
+            service_entries,
+            destination_rules,
+            gateways,
+            envoy_filters,
+            request_authentications,
+        }
     }
 }
 
@@ -72,7 +80,10 @@ fn contested_hosts(id: &ConfigId, inputs: Inputs, registry: Registry, reader: &R
         let ranks = registry.ranks(reader, &(id.namespace.clone(), host.clone()));
         let (_, first) = ranks.into_iter().find(|(rank, _)| *rank < own.rank)?;
         let message = format!("{host} is also registered as {}, which comes first and counts", first.name);
-        Some(Issue::error(id.object(Kind::ServiceEntry), format!("spec.hosts[{i}]"), message).at(own.name.as_str()))
+        Some(
+            Issue::error(id.object(Kind::ServiceEntry), format!("spec.hosts[{i}]"), message)
+                .at(own.name.as_str()),
+        )
     };
     entry.spec.hosts.iter().enumerate().filter_map(earlier).collect()
 }

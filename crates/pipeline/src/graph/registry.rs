@@ -12,7 +12,8 @@ use pilot_mesh::{
     workload_endpoints,
 };
 use pilot_model::{
-    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, MeshOptions, RegistryMerge, Service, ServiceEntryVisibility,
+    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, MeshOptions, RegistryMerge, Service,
+    ServiceEntryVisibility,
 };
 
 use super::inputs::Inputs;

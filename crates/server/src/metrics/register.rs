@@ -3,8 +3,8 @@
 use pilot_xds::TypeUrl;
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, Result,
+    Counter, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, Result,
 };
 
 /// One metric for each type of resource, found without a look at its name: pushes are counted thousands of times a second.

@@ -17,8 +17,16 @@ impl SourceGauges {
         let by = &["source"];
         Ok(Self {
             up: register.gauges("pilot_source_up", "Can the backend of the source be asked?", by)?,
-            changes: register.gauges("pilot_source_changes", "Objects that the source told to be there, different or gone.", by)?,
-            lag: register.fractions("pilot_source_lag_seconds", "Time until the last change of the source was committed.", by)?,
+            changes: register.gauges(
+                "pilot_source_changes",
+                "Objects that the source told to be there, different or gone.",
+                by,
+            )?,
+            lag: register.fractions(
+                "pilot_source_lag_seconds",
+                "Time until the last change of the source was committed.",
+                by,
+            )?,
         })
     }
 

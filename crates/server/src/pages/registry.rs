@@ -16,7 +16,9 @@ type Asked = Query<Vec<(String, String)>>;
 
 /// Every source: what it has, whether it can be asked, when it last told something and how long that took.
 pub(super) async fn sources(State(pages): State<Pages>, Query(query): Asked) -> Response {
-    let Some(view) = pages.engine.registry().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let Some(view) = pages.engine.registry().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
     let counts = counts(&view);
     let now = pages.clock.now();
     let list: Value = view.sources.iter().map(|source| shown(source, &counts, now)).collect();
@@ -25,14 +27,19 @@ pub(super) async fn sources(State(pages): State<Pages>, Query(query): Asked) -> 
 
 /// The services of all registries; `?source=` shows those of one.
 pub(super) async fn services(State(pages): State<Pages>, Query(query): Asked) -> Response {
-    let Some(view) = pages.engine.registry().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let list: Value = view.entries.iter().filter(|entry| is_asked(entry, &query)).map(|entry| service(entry)).collect();
+    let Some(view) = pages.engine.registry().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    let list: Value =
+        view.entries.iter().filter(|entry| is_asked(entry, &query)).map(|entry| service(entry)).collect();
     written(&list, &query)
 }
 
 /// Their endpoints; `?host=` shows those of one service.
 pub(super) async fn endpoints(State(pages): State<Pages>, Query(query): Asked) -> Response {
-    let Some(view) = pages.engine.registry().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let Some(view) = pages.engine.registry().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
     let asked = view.entries.iter().filter(|entry| is_asked(entry, &query));
     let list: Value = asked
         .flat_map(|entry| entry.spec.endpoints.iter().map(move |endpoint| listed(entry, endpoint)))
@@ -81,7 +88,11 @@ fn shown(source: &SourceState, counts: &BTreeMap<&str, (usize, usize)>, now: Mil
 }
 
 fn service(entry: &Config<ServiceEntry>) -> Value {
-    let ports = entry.spec.ports.iter().map(|port| json!({"number": port.number, "protocol": port.protocol.to_string()}));
+    let ports = entry
+        .spec
+        .ports
+        .iter()
+        .map(|port| json!({"number": port.number, "protocol": port.protocol.to_string()}));
     json!({
         "source": source_of(entry),
         "namespace": entry.id.namespace.as_str(),
@@ -93,7 +104,8 @@ fn service(entry: &Config<ServiceEntry>) -> Value {
 }
 
 fn listed(entry: &Config<ServiceEntry>, endpoint: &WorkloadEntry) -> Value {
-    let WorkloadEntry { address, ports, labels, network, locality, weight, service_account, is_healthy: _ } = endpoint;
+    let WorkloadEntry { address, ports, labels, network, locality, weight, service_account, is_healthy: _ } =
+        endpoint;
     json!({
         "source": source_of(entry),
         "host": entry.spec.hosts.first().map(pilot_base::Host::as_str),

@@ -89,7 +89,8 @@ fn shown(name: &str, tasks: &BTreeMap<String, (Registered, bool)>) -> Value {
             "healthCheckResults": [{"alive": healthy}]})
     };
     // Labels belong to an app, and all its tasks have them.
-    let labels = tasks.values().next_back().map(|(instance, _)| instance.metadata.clone()).unwrap_or_default();
+    let labels =
+        tasks.values().next_back().map(|(instance, _)| instance.metadata.clone()).unwrap_or_default();
     json!({"id": format!("/{name}"), "labels": labels, "tasks": tasks.values().map(task).collect::<Value>(),
         "healthChecks": [{"protocol": "MESOS_HTTP"}]})
 }

@@ -20,7 +20,10 @@ fn at(address: SocketAddr) -> ClientOptions {
 
 fn source(address: SocketAddr) -> Box<dyn Source> {
     let options = NomadOptions {
-        registry: RegistryOptions { service_port: Some(80), ..RegistryOptions::new("nomad", "service.nomad") },
+        registry: RegistryOptions {
+            service_port: Some(80),
+            ..RegistryOptions::new("nomad", "service.nomad")
+        },
         client: at(address),
         namespace: "*".to_owned(),
         alive: Duration::from_millis(500),

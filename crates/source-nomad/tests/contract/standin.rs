@@ -68,11 +68,16 @@ impl Standin {
     }
 
     pub(crate) fn put(&self, instance: &Registered) {
-        let tags: Vec<String> = instance.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let tags: Vec<String> =
+            instance.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let registration = json!({"ID": instance.id, "ServiceName": instance.service, "Namespace": "default",
             "Address": instance.address, "Port": instance.port, "Tags": tags, "Datacenter": "dc1"});
         let mut services = self.nomad.services.lock();
-        services.by_name.entry(instance.service.clone()).or_default().insert(instance.id.clone(), registration.clone());
+        services
+            .by_name
+            .entry(instance.service.clone())
+            .or_default()
+            .insert(instance.id.clone(), registration.clone());
         self.tell(&mut services, "ServiceRegistration", &registration);
     }
 
@@ -107,7 +112,8 @@ async fn services(State(nomad): State<Nomad>) -> Response {
 
 async fn service(State(nomad): State<Nomad>, Path(name): Path<String>) -> Response {
     let services = nomad.services.lock();
-    let instances: Value = services.by_name.get(&name).into_iter().flat_map(BTreeMap::values).cloned().collect();
+    let instances: Value =
+        services.by_name.get(&name).into_iter().flat_map(BTreeMap::values).cloned().collect();
     answer(&services, &instances)
 }
 

@@ -61,14 +61,15 @@ mod tests {
 
     #[test]
     fn springs_metadata_and_others_payload_are_metadata() {
-        for payload in
-            [r#"{"@class":"x","metadata":{"version":"v1"}}"#, r#"{"@class":"x","version":"v1"}"#]
-        {
+        for payload in [r#"{"@class":"x","metadata":{"version":"v1"}}"#, r#"{"@class":"x","version":"v1"}"#] {
             let data = format!(
                 r#"{{"name":"shop","id":"1","address":"10.0.0.1","port":80,"sslPort":null,"payload":{payload},"enabled":true}}"#
             );
             let read = instance("node", data.as_bytes()).unwrap();
-            assert_eq!((read.id.as_str(), read.metadata["version"].as_str(), read.is_unhealthy), ("1", "v1", false));
+            assert_eq!(
+                (read.id.as_str(), read.metadata["version"].as_str(), read.is_unhealthy),
+                ("1", "v1", false)
+            );
         }
         assert!(instance("node", b"{").unwrap_err().contains("EOF"));
         assert!(instance("node", br#"{"address":"x"}"#).unwrap_err().contains("neither port"));

@@ -13,8 +13,10 @@ pub(super) fn instance(name: &str) -> Result<Instance, String> {
     let (address, port) = authority.rsplit_once(':').ok_or("it has no port")?;
     let number = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let mut metadata: BTreeMap<String, String> =
-        pairs.filter(|(_, value)| !value.is_empty()).map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let mut metadata: BTreeMap<String, String> = pairs
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
     let weight = metadata.remove("weight").and_then(|text| text.parse().ok()).unwrap_or_default();
     let is = |key: &str, value: &str| metadata.get(key).is_some_and(|found| found == value);
     let is_unhealthy = is("enabled", "false") || is("disabled", "true");
@@ -58,7 +60,10 @@ mod tests {
         assert_eq!((read.address.as_str(), read.ports[0].number, read.weight), ("10.0.0.7", 20880, 50));
         assert_eq!((read.metadata["version"].as_str(), read.ports[0].protocol.as_str()), ("1.0.0", "tcp"));
         let tri = instance("tri%3A%2F%2F%5B%3A%3A1%5D%3A50051%2Fcom.shop.Cart%3Fdisabled%3Dtrue").unwrap();
-        assert_eq!((tri.address.as_str(), tri.ports[0].protocol.as_str(), tri.is_unhealthy), ("::1", "grpc", true));
+        assert_eq!(
+            (tri.address.as_str(), tri.ports[0].protocol.as_str(), tri.is_unhealthy),
+            ("::1", "grpc", true)
+        );
         for odd in ["%", "a%2", "dubbo%3A%2F%2Fhost", "dubbo%3A%2F%2Fhost%3Ax", "%ff%fe"] {
             assert!(instance(odd).is_err(), "{odd}");
         }

@@ -58,7 +58,8 @@ fn told(mirror: &Mirror, service: &str) -> Option<Vec<(u16, String)>> {
     if entries.is_empty() {
         return None;
     }
-    let version = |labels: &pilot_base::Labels| labels.get("version").map(ToString::to_string).unwrap_or_default();
+    let version =
+        |labels: &pilot_base::Labels| labels.get("version").map(ToString::to_string).unwrap_or_default();
     let port = |ports: &BTreeMap<_, u16>| ports.values().next().copied().unwrap_or_default();
     let endpoints = entries.iter().flat_map(|entry| &entry.endpoints);
     let mut all: Vec<_> = endpoints.map(|e| (port(&e.ports), version(&e.labels))).collect();
@@ -151,7 +152,11 @@ async fn outages(rig: &mut impl RegistryRig, relay: &Relay, follower: &mut Follo
     for (i, (what, road)) in roads.into_iter().enumerate() {
         relay.set(road);
         follower.until(what, |mirror| !mirror.issues.is_empty()).await;
-        assert_eq!(told(&follower.mirror, "shop"), Some(vec![(8081, "v1".to_owned())]), "{what} empties nothing");
+        assert_eq!(
+            told(&follower.mirror, "shop"),
+            Some(vec![(8081, "v1".to_owned())]),
+            "{what} empties nothing"
+        );
         let late = Registered::new("late", &format!("late-{i}"), 9000).with("version", "v1");
         rig.register(&late).await;
         relay.set(Road::Open);

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use pilot_base::{Host, Issue, Labels, Name};
 use pilot_model::{
-    Config, ConfigId, Created, EntryPort, ExportTo, Kind, Location, Object, Protocol, RegistryOrigin, Resolution,
-    ServiceEntry, WorkloadEntry,
+    Config, ConfigId, Created, EntryPort, ExportTo, Kind, Location, Object, Protocol, RegistryOrigin,
+    Resolution, ServiceEntry, WorkloadEntry,
 };
 
 use super::metadata::Metadata;
@@ -81,7 +81,8 @@ impl Reading<'_> {
 
     fn hosts(&mut self) -> Vec<Host> {
         let settings = self.registration.instances.iter().map(|instance| Metadata::new(&instance.metadata));
-        let mut named: BTreeSet<String> = settings.filter_map(|m| m.setting("host").map(str::to_owned)).collect();
+        let mut named: BTreeSet<String> =
+            settings.filter_map(|m| m.setting("host").map(str::to_owned)).collect();
         named.extend(self.registration.hosts.iter().cloned());
         if named.is_empty() {
             named.insert(match self.options.domain.as_str() {
@@ -138,7 +139,10 @@ impl Reading<'_> {
                 } else {
                     let number = if is_port(port.number) { port.service_port } else { Some(port.number) };
                     let number = number.unwrap_or_default();
-                    self.issue(path(&instance), format!("{number} is not a port; it would be from 1 to 65535"));
+                    self.issue(
+                        path(&instance),
+                        format!("{number} is not a port; it would be from 1 to 65535"),
+                    );
                 }
             }
             if !instance.ports.is_empty() {
@@ -159,8 +163,11 @@ impl Reading<'_> {
                 let number = port.service_port.or(set).or(self.options.service_port).unwrap_or(port.number);
                 let Ok(number) = u16::try_from(number) else { continue };
                 let protocol = protocol(port, &metadata);
-                let known = out.entry((number, &port.name)).or_insert_with(|| {
-                    EntryPort { number, name: port_name(number), protocol, target_port: None }
+                let known = out.entry((number, &port.name)).or_insert_with(|| EntryPort {
+                    number,
+                    name: port_name(number),
+                    protocol,
+                    target_port: None,
                 });
                 if known.protocol != protocol && known.protocol == Protocol::Auto {
                     known.protocol = protocol;
@@ -184,9 +191,9 @@ impl Reading<'_> {
     fn endpoint(&mut self, instance: &Instance, ports: &BTreeMap<PortKey<'_>, EntryPort>) -> WorkloadEntry {
         let metadata = Metadata::new(&instance.metadata);
         let own = |name: &str| instance.ports.iter().find(|port| port.name == name);
-        let listens = ports.iter().filter_map(|((_, of), port)| {
-            Some((port.name.clone(), u16::try_from(own(of)?.number).ok()?))
-        });
+        let listens = ports
+            .iter()
+            .filter_map(|((_, of), port)| Some((port.name.clone(), u16::try_from(own(of)?.number).ok()?)));
         let listens = listens.collect();
         let (labels, left_out) = metadata.labels();
         if left_out > 0 {
@@ -218,7 +225,8 @@ fn is_port(number: u32) -> bool {
 
 /// What is said for the whole instance counts for ports that say nothing themselves.
 fn protocol(port: &InstancePort, metadata: &Metadata<'_>) -> Protocol {
-    let said = if port.protocol.is_empty() { metadata.protocol().unwrap_or_default() } else { &port.protocol };
+    let said =
+        if port.protocol.is_empty() { metadata.protocol().unwrap_or_default() } else { &port.protocol };
     Protocol::parse(said)
 }
 

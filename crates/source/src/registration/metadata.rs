@@ -33,7 +33,8 @@ impl<'a> Metadata<'a> {
 
     /// Everything that is short enough; and how many are not labels because they are too long or too many.
     pub(super) fn labels(&self) -> (Labels, usize) {
-        let is_label = |key: &str, value: &str| !key.is_empty() && key.len() <= MAX_KEY && value.len() <= MAX_VALUE;
+        let is_label =
+            |key: &str, value: &str| !key.is_empty() && key.len() <= MAX_KEY && value.len() <= MAX_VALUE;
         let own = self.values.iter().filter(|(key, _)| !key.starts_with(PREFIX));
         let fitting: Vec<_> = own.clone().filter(|(key, value)| is_label(key, value)).collect();
         let left_out = own.count() - fitting.len().min(MAX_LABELS);
@@ -50,7 +51,12 @@ mod tests {
     #[test]
     fn what_is_too_long_is_no_label() {
         let long = "x".repeat(1 << 20);
-        let values = [("version", "v1"), ("notes", long.as_str()), ("istio-network", "n1"), ("istio-tls-mode", "istio")];
+        let values = [
+            ("version", "v1"),
+            ("notes", long.as_str()),
+            ("istio-network", "n1"),
+            ("istio-tls-mode", "istio"),
+        ];
         let values = values.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let metadata = Metadata::new(&values);
         let (labels, left_out) = metadata.labels();

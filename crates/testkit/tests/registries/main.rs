@@ -60,7 +60,12 @@ fn reviews() -> Vec<Reviews> {
     (0..).zip(versions).flat_map(|version| (0..3).map(move |number| instance(version, number))).collect()
 }
 
-fn start_agent(scratch: &Path, server: &PilotServer, admin: SocketAddr, tools: &Tools) -> anyhow::Result<Process> {
+fn start_agent(
+    scratch: &Path,
+    server: &PilotServer,
+    admin: SocketAddr,
+    tools: &Tools,
+) -> anyhow::Result<Process> {
     let proxy_config = json!({
         "binaryPath": tools.envoy()?,
         "configPath": scratch.join("proxy"),
@@ -98,7 +103,9 @@ async fn keep_calling(stop: Arc<AtomicBool>) -> Tally {
     let mut tally = Tally::default();
     while !stop.load(Ordering::Relaxed) {
         match http_call::make(&call(), None).await {
-            Ok(seen) if seen.status == 200 => *tally.answers.entry(seen.from.unwrap_or_default()).or_default() += 1,
+            Ok(seen) if seen.status == 200 => {
+                *tally.answers.entry(seen.from.unwrap_or_default()).or_default() += 1
+            }
             Ok(seen) => tally.failures.push(format!("status {}", seen.status)),
             Err(error) => tally.failures.push(error.to_string()),
         }
@@ -187,14 +194,18 @@ async fn one_rule_splits_a_service_of_three_registries() {
         assert_eq!(failures, Vec::<String>::new(), "no request fails while instances come and go");
         for (from, count) in answers {
             total += count;
-            let version = from.trim_start_matches("reviews-").split('-').next().unwrap_or_default().to_owned();
+            let version =
+                from.trim_start_matches("reviews-").split('-').next().unwrap_or_default().to_owned();
             *by_version.entry(version).or_insert(0) += count;
         }
     }
     println!("{total} requests, 0 failures: {by_version:?}");
     for (registry, mut spans) in spans {
         spans.sort();
-        println!("{registry:?}: from the registry to Envoy in {:?} (median), {:?} (longest)", spans[2], spans[4]);
+        println!(
+            "{registry:?}: from the registry to Envoy in {:?} (median), {:?} (longest)",
+            spans[2], spans[4]
+        );
     }
     assert_eq!(by_version.keys().collect::<Vec<_>>(), ["v1", "v2", "v3"]);
     seen_by_people(&server, &tools).await;

@@ -54,7 +54,10 @@ pub(crate) fn programs() -> Option<[String; 3]> {
 }
 
 impl Servers {
-    pub(crate) async fn start(scratch: &Path, [consul, eureka, zookeeper]: [String; 3]) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        scratch: &Path,
+        [consul, eureka, zookeeper]: [String; 3],
+    ) -> anyhow::Result<Self> {
         let [consul_at, raft, serf] = [free_address()?, free_address()?, free_address()?];
         let mut command = Command::new(consul);
         command
@@ -95,10 +98,12 @@ impl Servers {
     pub(crate) async fn register(&self, reviews: &Reviews) -> anyhow::Result<()> {
         let Reviews { registry, id, at, version } = reviews;
         let (address, port) = (at.ip().to_string(), at.port());
-        let metadata = json!({"version": version, "protocol": "http", "istio-service-port": SERVICE_PORT.to_string()});
+        let metadata =
+            json!({"version": version, "protocol": "http", "istio-service-port": SERVICE_PORT.to_string()});
         match registry {
             Registry::Consul => {
-                let body = json!({"ID": id, "Name": "reviews", "Address": address, "Port": port, "Meta": metadata});
+                let body =
+                    json!({"ID": id, "Name": "reviews", "Address": address, "Port": port, "Meta": metadata});
                 self.ask(self.consul, Method::PUT, "/v1/agent/service/register", body.to_string()).await
             }
             Registry::Eureka => {
@@ -127,7 +132,8 @@ impl Servers {
                 self.ask(self.consul, Method::PUT, &path, String::new()).await
             }
             Registry::Eureka => {
-                self.ask(self.eureka, Method::DELETE, &format!("/eureka/apps/REVIEWS/{id}"), String::new()).await
+                self.ask(self.eureka, Method::DELETE, &format!("/eureka/apps/REVIEWS/{id}"), String::new())
+                    .await
             }
             Registry::ZooKeeper => Ok(self.session.delete(&node_of(id)).await?),
         }

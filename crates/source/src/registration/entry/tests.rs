@@ -78,7 +78,10 @@ fn what_is_wrong_is_told_and_the_rest_goes_on() {
         assert!(all.contains(told), "{told} is not told in:\n{all}");
     }
     let (entry, issues) = read("no host!", vec![instance("a", "10.0.0.1", 9080, &[])]);
-    assert!(entry.is_none() && issues[0].contains("\"no host!.service.consul\" is not a host name"), "{issues:?}");
+    assert!(
+        entry.is_none() && issues[0].contains("\"no host!.service.consul\" is not a host name"),
+        "{issues:?}"
+    );
 }
 
 #[test]
