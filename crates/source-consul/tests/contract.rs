@@ -8,7 +8,7 @@ use http::Method;
 use pilot_base::Name;
 use pilot_config::ReadOptions;
 use pilot_source::contract::{
-    Follower, Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted,
+    Condition, Follower, Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_consul::{ConsulKv, ConsulKvOptions, ConsulOptions, ConsulSource};
@@ -114,8 +114,8 @@ impl RegistryRig for Consul {
         self.ask(&format!("/v1/agent/service/deregister/{}", instance.id), "").await;
     }
 
-    async fn set_healthy(&mut self, instance: &Registered, healthy: bool) -> bool {
-        let status = if healthy { "pass" } else { "fail" };
+    async fn set_condition(&mut self, instance: &Registered, condition: Condition) -> bool {
+        let status = if condition == Condition::Well { "pass" } else { "fail" };
         self.ask(&format!("/v1/agent/check/{status}/check:{}", instance.id), "").await;
         true
     }

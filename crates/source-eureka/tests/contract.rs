@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use pilot_source::contract::{
-    Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted,
+    Condition, Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_eureka::{EurekaOptions, EurekaSource};
@@ -98,8 +98,8 @@ impl RegistryRig for Eureka {
         self.ask(Method::DELETE, &format!("/apps/{}/{}", app(instance), instance.id), String::new()).await;
     }
 
-    async fn set_healthy(&mut self, instance: &Registered, healthy: bool) -> bool {
-        let status = if healthy { "UP" } else { "OUT_OF_SERVICE" };
+    async fn set_condition(&mut self, instance: &Registered, condition: Condition) -> bool {
+        let status = if condition == Condition::Well { "UP" } else { "OUT_OF_SERVICE" };
         let path = format!("/apps/{}/{}/status?value={status}", app(instance), instance.id);
         self.ask(Method::PUT, &path, String::new()).await;
         true

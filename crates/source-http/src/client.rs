@@ -99,6 +99,16 @@ fn refusal(status: StatusCode) -> String {
     }
 }
 
+const JSON: &str = "application/json";
+
+/// What is asked, and in which form the answer should be.
+struct Question<'a> {
+    method: Method,
+    path: &'a str,
+    body: Bytes,
+    accept: &'static str,
+}
+
 /// Asks one of several servers; from one that fails it turns to the next.
 #[derive(Clone)]
 pub struct Client {
@@ -158,14 +168,17 @@ impl Client {
     /// A stream of events that the server sends for as long as it likes.
     pub async fn events(&self, path: &str) -> Result<EventStream, ClientError> {
         let at = self.current.load(Ordering::Relaxed);
-        let request = self.request(at, Method::GET, path, Bytes::new(), "text/event-stream")?;
+        let request = self.request(
+            at,
+            Question { method: Method::GET, path, body: Bytes::new(), accept: "text/event-stream" },
+        )?;
         self.stream(at, request).await.map(EventStream)
     }
 
     /// An answer that goes on for as long as the server likes, line by line.
     pub async fn lines(&self, method: Method, path: &str, body: Bytes) -> Result<LineStream, ClientError> {
         let at = self.current.load(Ordering::Relaxed);
-        let request = self.request(at, method, path, body, "application/json")?;
+        let request = self.request(at, Question { method, path, body, accept: JSON })?;
         self.stream(at, request).await
     }
 
@@ -193,7 +206,7 @@ impl Client {
 
     async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, ClientError> {
         let at = self.current.load(Ordering::Relaxed);
-        let request = self.request(at, method, path, body, "application/json")?;
+        let request = self.request(at, Question { method, path, body, accept: JSON })?;
         let response = self.begin(at, request).await?;
         let (parts, body) = response.into_parts();
         let server = self.server(at);
@@ -205,14 +218,8 @@ impl Client {
         Ok(Answer { status: parts.status, headers: parts.headers, body: body?.to_bytes(), server })
     }
 
-    fn request(
-        &self,
-        at: usize,
-        method: Method,
-        path: &str,
-        body: Bytes,
-        accept: &'static str,
-    ) -> Result<Request<Full<Bytes>>, ClientError> {
+    fn request(&self, at: usize, question: Question<'_>) -> Result<Request<Full<Bytes>>, ClientError> {
+        let Question { method, path, body, accept } = question;
         let wrong = || ClientError::Path { path: path.to_owned() };
         let (address, _) = self.servers.get(at).ok_or_else(wrong)?;
         let mut request = Request::new(Full::new(body));
@@ -220,7 +227,7 @@ impl Client {
         *request.uri_mut() = address.page(path).ok_or_else(wrong)?;
         let headers = request.headers_mut();
         headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));
-        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(JSON));
         if let Some(value) = address.authorization() {
             headers.insert(AUTHORIZATION, value.clone());
         }

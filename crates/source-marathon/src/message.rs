@@ -124,7 +124,7 @@ pub(crate) fn registration(app: Value) -> Option<Registration> {
     for (i, task) in parts::<Task>(app.tasks).into_iter().enumerate() {
         match task {
             Ok(task) => {
-                let is_unhealthy = !is_well(&task, !app.health_checks.is_empty());
+                let is_unhealthy = !is_well(&task, app.health_checks.len());
                 registration.instances.push(instance(task, &declared, (&app.labels, is_unhealthy)));
             }
             Err(why) => registration.unreadable.push((i.to_string(), why)),
@@ -166,9 +166,9 @@ fn ports(app: &App) -> Vec<Declared> {
 }
 
 /// It runs, and where its health is looked at it has been found well by all who looked.
-fn is_well(task: &Task, is_checked: bool) -> bool {
+fn is_well(task: &Task, checks: usize) -> bool {
     let results = &task.health_check_results;
-    let well = results.iter().all(|result| result.alive) && (!is_checked || !results.is_empty());
+    let well = results.iter().all(|result| result.alive) && (checks == 0 || !results.is_empty());
     task.state == "TASK_RUNNING" && well
 }
 

@@ -77,11 +77,10 @@ fn refusal(status: StatusCode, why: impl Into<String>) -> Response {
     (status, Json(json!({"error": why.into()}))).into_response()
 }
 
-fn found(is_there: bool) -> Response {
-    if is_there {
-        StatusCode::NO_CONTENT.into_response()
-    } else {
-        refusal(StatusCode::NOT_FOUND, "not registered")
+fn found(instance: Option<()>) -> Response {
+    match instance {
+        Some(()) => StatusCode::NO_CONTENT.into_response(),
+        None => refusal(StatusCode::NOT_FOUND, "not registered"),
     }
 }
 
@@ -139,7 +138,9 @@ async fn health(
     Path((service, id)): Path<(String, String)>,
     Json(Health { healthy }): Json<Health>,
 ) -> Response {
-    found(api.change(|state| state.set_healthy(&service, &id, healthy)))
+    found(
+        api.change(|state| state.describe(&service, &id, |description| description.healthy = Some(healthy))),
+    )
 }
 
 #[derive(Deserialize)]
@@ -249,13 +250,13 @@ async fn remove_rule(Shared(api): Shared<Api>, Path(key): Path<String>, headers:
     };
     let removed = api.change(|state| {
         let removed = state.rules.remove(&key, expected)?;
-        if removed {
+        if removed.is_some() {
             state.note_rule(&key);
         }
-        Ok::<bool, Conflict>(removed)
+        Ok::<Option<()>, Conflict>(removed)
     });
     match removed {
-        Ok(is_there) => found(is_there),
+        Ok(removed) => found(removed),
         Err(why) => conflict(&why),
     }
 }

@@ -33,9 +33,9 @@ impl Rules {
         Ok(self.last)
     }
 
-    pub(crate) fn remove(&mut self, key: &str, expected: Option<u64>) -> Result<bool, Conflict> {
+    pub(crate) fn remove(&mut self, key: &str, expected: Option<u64>) -> Result<Option<()>, Conflict> {
         self.check(key, expected)?;
-        Ok(self.documents.remove(key).is_some())
+        Ok(self.documents.remove(key).map(drop))
     }
 
     fn check(&self, key: &str, expected: Option<u64>) -> Result<(), Conflict> {

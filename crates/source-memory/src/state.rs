@@ -26,7 +26,7 @@ pub(crate) struct Description {
     hosts: Vec<String>,
     /// Without a heartbeat for so long the instance is gone; zero for never.
     pub(crate) ttl_seconds: u64,
-    healthy: Option<bool>,
+    pub(crate) healthy: Option<bool>,
 }
 
 #[derive(Clone, Deserialize, Serialize, Debug, Default)]
@@ -66,32 +66,33 @@ impl State {
         self.note_service(service);
     }
 
-    /// The instance lives on. Whether there is such an instance is answered.
-    pub(crate) fn heartbeat(&mut self, service: &str, id: &str) -> bool {
-        let held = self.services.get_mut(service).and_then(|instances| instances.get_mut(id));
-        let Some(held) = held else { return false };
+    /// The instance lives on; nothing if there is none.
+    pub(crate) fn heartbeat(&mut self, service: &str, id: &str) -> Option<()> {
+        let held = self.services.get_mut(service)?.get_mut(id)?;
         held.until = deadline(held.description.ttl_seconds);
-        true
+        Some(())
     }
 
-    pub(crate) fn set_healthy(&mut self, service: &str, id: &str, healthy: bool) -> bool {
-        let held = self.services.get_mut(service).and_then(|instances| instances.get_mut(id));
-        let Some(held) = held else { return false };
-        held.description.healthy = Some(healthy);
+    /// Changes what is said of an instance; nothing if there is none.
+    pub(crate) fn describe(
+        &mut self,
+        service: &str,
+        id: &str,
+        change: impl FnOnce(&mut Description),
+    ) -> Option<()> {
+        change(&mut self.services.get_mut(service)?.get_mut(id)?.description);
         self.note_service(service);
-        true
+        Some(())
     }
 
-    pub(crate) fn remove(&mut self, service: &str, id: &str) -> bool {
-        let Some(instances) = self.services.get_mut(service) else { return false };
-        let was_there = instances.remove(id).is_some();
+    pub(crate) fn remove(&mut self, service: &str, id: &str) -> Option<()> {
+        let instances = self.services.get_mut(service)?;
+        instances.remove(id)?;
         if instances.is_empty() {
             self.services.remove(service);
         }
-        if was_there {
-            self.note_service(service);
-        }
-        was_there
+        self.note_service(service);
+        Some(())
     }
 
     /// Takes away what has had no heartbeat for too long.

@@ -118,12 +118,12 @@ impl ZooKeeper {
 
     /// Asks now; the answer can be waited for later.
     pub(crate) fn request_children(&self, path: &str) -> Asked<Vec<String>> {
-        let answer = self.request(Op::GetChildren, Writer::default().text(path).bool(false));
+        let answer = self.request(Op::GetChildren, Writer::default().text(path).no());
         Asked { answer, read: |reader| reader.texts() }
     }
 
     pub(crate) fn request_data(&self, path: &str) -> Asked<Bytes> {
-        let answer = self.request(Op::GetData, Writer::default().text(path).bool(false));
+        let answer = self.request(Op::GetData, Writer::default().text(path).no());
         Asked { answer, read: |reader| reader.bytes() }
     }
 

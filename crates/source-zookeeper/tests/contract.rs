@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pilot_source::contract::{
-    Follower, Mirror, Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted,
+    Condition, Follower, Mirror, Registered, RegistryRig, Server, check_load, check_registry, free_port,
+    wanted,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_zookeeper::{Create, Layout, ZkError, ZooKeeper, ZooKeeperOptions, ZooKeeperSource};
@@ -106,11 +107,11 @@ async fn make_parents(client: &ZooKeeper, path: &str) {
     }
 }
 
-fn curator(instance: &Registered, enabled: bool) -> String {
+fn curator(instance: &Registered, condition: Condition) -> String {
     serde_json::json!({
         "name": instance.service, "id": instance.id, "address": instance.address, "port": instance.port,
         "sslPort": null, "payload": {"@class": "x", "metadata": instance.metadata}, "serviceType": "DYNAMIC",
-        "enabled": enabled,
+        "enabled": condition == Condition::Well,
     })
     .to_string()
 }
@@ -129,15 +130,15 @@ impl RegistryRig for Ensemble {
     }
 
     async fn register(&mut self, instance: &Registered) {
-        self.put(&path(instance), curator(instance, true).as_bytes(), Create::Persistent).await;
+        self.put(&path(instance), curator(instance, Condition::Well).as_bytes(), Create::Persistent).await;
     }
 
     async fn deregister(&mut self, instance: &Registered) {
         self.client().delete(&path(instance)).await.unwrap();
     }
 
-    async fn set_healthy(&mut self, instance: &Registered, healthy: bool) -> bool {
-        self.put(&path(instance), curator(instance, healthy).as_bytes(), Create::Persistent).await;
+    async fn set_condition(&mut self, instance: &Registered, condition: Condition) -> bool {
+        self.put(&path(instance), curator(instance, condition).as_bytes(), Create::Persistent).await;
         true
     }
 
@@ -158,7 +159,7 @@ impl RegistryRig for Ensemble {
             make_parents(self.client(), &format!("/services/{name}/x")).await;
             for instance in 0..instances {
                 let one = Registered::new(&name, &format!("i-{instance}"), 8080).with("version", "v1");
-                self.put(&path(&one), curator(&one, true).as_bytes(), Create::Persistent).await;
+                self.put(&path(&one), curator(&one, Condition::Well).as_bytes(), Create::Persistent).await;
             }
         }
     }
@@ -191,13 +192,13 @@ async fn instances_go_with_their_sessions_and_layouts_differ() {
     let own = session(ensemble.address).await.unwrap();
     let shop = Registered::new("shop", "shop-1", 8080);
     make_parents(&own, &path(&shop)).await;
-    own.create(&path(&shop), curator(&shop, true).as_bytes(), Create::Ephemeral).await.unwrap();
+    own.create(&path(&shop), curator(&shop, Condition::Well).as_bytes(), Create::Ephemeral).await.unwrap();
     curator_world.until("an instance", |mirror| hosts(mirror) == ["shop.service.zookeeper 1"]).await;
     drop(own);
     curator_world.until("that its session is over", |mirror| hosts(mirror).is_empty()).await;
 
     // What cannot be read is told once and takes nothing along.
-    ensemble.put("/services/shop/good", curator(&shop, true).as_bytes(), Create::Persistent).await;
+    ensemble.put("/services/shop/good", curator(&shop, Condition::Well).as_bytes(), Create::Persistent).await;
     ensemble.put("/services/shop/bad", &[0xff, 0xfe], Create::Persistent).await;
     curator_world.until("an issue", |mirror| !mirror.issues.is_empty()).await;
     curator_world.until("the good one", |mirror| hosts(mirror) == ["shop.service.zookeeper 1"]).await;

@@ -8,7 +8,7 @@ mod registry;
 mod relay;
 
 pub use process::{Server, free_port, wanted};
-pub use registry::{Registered, RegistryRig, check_load, check_registry};
+pub use registry::{Condition, Registered, RegistryRig, check_load, check_registry};
 pub use relay::{Relay, Road};
 
 use std::collections::BTreeMap;

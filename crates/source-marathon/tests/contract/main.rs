@@ -6,7 +6,7 @@ mod standin;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pilot_source::contract::{Registered, RegistryRig, check_load, check_registry};
+use pilot_source::contract::{Condition, Registered, RegistryRig, check_load, check_registry};
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_http::{ClientOptions, ServerAddress};
 use pilot_source_marathon::{MarathonOptions, MarathonSource};
@@ -29,15 +29,15 @@ impl RegistryRig for Standin {
     }
 
     async fn register(&mut self, instance: &Registered) {
-        self.put(&instance.id, &of_service(instance), true);
+        self.put(&instance.id, &of_service(instance), Condition::Well);
     }
 
     async fn deregister(&mut self, instance: &Registered) {
         self.remove(&instance.id);
     }
 
-    async fn set_healthy(&mut self, instance: &Registered, healthy: bool) -> bool {
-        self.put(&instance.id, &of_service(instance), healthy);
+    async fn set_condition(&mut self, instance: &Registered, condition: Condition) -> bool {
+        self.put(&instance.id, &of_service(instance), condition);
         true
     }
 
@@ -57,7 +57,7 @@ impl RegistryRig for Standin {
         for service in 0..services {
             for instance in 0..instances {
                 let (name, id) = (format!("svc-{service}"), format!("svc-{service}-{instance}"));
-                self.put(&name, &Registered::new(&name, &id, 8080).with("version", "v1"), true);
+                self.put(&name, &Registered::new(&name, &id, 8080).with("version", "v1"), Condition::Well);
             }
         }
     }

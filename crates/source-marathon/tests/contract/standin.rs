@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use parking_lot::Mutex;
-use pilot_source::contract::Registered;
+use pilot_source::contract::{Condition, Registered};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
@@ -19,7 +19,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::BroadcastStream;
 
 /// Tasks by app.
-type Apps = BTreeMap<String, BTreeMap<String, (Registered, bool)>>;
+type Apps = BTreeMap<String, BTreeMap<String, (Registered, Condition)>>;
 
 #[derive(Clone)]
 struct Marathon {
@@ -65,9 +65,9 @@ impl Standin {
         self.serve(listener);
     }
 
-    pub(crate) fn put(&self, app: &str, instance: &Registered, healthy: bool) {
+    pub(crate) fn put(&self, app: &str, instance: &Registered, condition: Condition) {
         let mut apps = self.marathon.apps.lock();
-        apps.entry(app.to_owned()).or_default().insert(instance.id.clone(), (instance.clone(), healthy));
+        apps.entry(app.to_owned()).or_default().insert(instance.id.clone(), (instance.clone(), condition));
         self.tell("status_update_event", app);
     }
 
@@ -83,10 +83,10 @@ impl Standin {
     }
 }
 
-fn shown(name: &str, tasks: &BTreeMap<String, (Registered, bool)>) -> Value {
-    let task = |(instance, healthy): &(Registered, bool)| {
+fn shown(name: &str, tasks: &BTreeMap<String, (Registered, Condition)>) -> Value {
+    let task = |(instance, condition): &(Registered, Condition)| {
         json!({"id": instance.id, "host": instance.address, "state": "TASK_RUNNING", "ports": [instance.port],
-            "healthCheckResults": [{"alive": healthy}]})
+            "healthCheckResults": [{"alive": *condition == Condition::Well}]})
     };
     // Labels belong to an app, and all its tasks have them.
     let labels =

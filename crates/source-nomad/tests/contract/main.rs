@@ -6,7 +6,7 @@ mod standin;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pilot_source::contract::{Registered, RegistryRig, check_load, check_registry};
+use pilot_source::contract::{Condition, Registered, RegistryRig, check_load, check_registry};
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_http::{ClientOptions, ServerAddress};
 use pilot_source_nomad::{NomadOptions, NomadSource};
@@ -49,7 +49,7 @@ impl RegistryRig for Standin {
     }
 
     /// Nomad's native services have no health of their own: who is ill is deregistered.
-    async fn set_healthy(&mut self, _: &Registered, _: bool) -> bool {
+    async fn set_condition(&mut self, _: &Registered, _: Condition) -> bool {
         false
     }
 

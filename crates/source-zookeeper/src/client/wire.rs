@@ -40,8 +40,9 @@ impl Writer {
         self
     }
 
-    pub(super) fn bool(mut self, value: bool) -> Self {
-        self.0.put_u8(u8::from(value));
+    /// A flag that is not set.
+    pub(super) fn no(mut self) -> Self {
+        self.0.put_u8(0);
         self
     }
 
@@ -70,7 +71,7 @@ impl Writer {
 
 /// The first words of a session.
 pub(super) fn connect_frame(timeout: i32) -> Bytes {
-    let body = Writer::default().int(0).long(0).int(timeout).long(0).bytes(&[0; 16]).bool(false);
+    let body = Writer::default().int(0).long(0).int(timeout).long(0).bytes(&[0; 16]).no();
     Writer::default().bytes(&body.0).0.freeze()
 }
 
@@ -152,8 +153,8 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read() {
-        let frame = Writer::default().text("/a").bool(true).frame(Op::GetData);
-        assert_eq!(&frame[..], [0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 2, b'/', b'a', 1]);
+        let frame = Writer::default().text("/a").no().frame(Op::GetData);
+        assert_eq!(&frame[..], [0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 2, b'/', b'a', 0]);
         assert_eq!(connect_frame(1000).len(), 4 + 45);
         let texts = Writer::default().int(2).text("x").text("yz").0.freeze();
         assert_eq!(Reader::new(texts).texts().unwrap(), ["x", "yz"]);

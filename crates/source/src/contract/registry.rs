@@ -18,7 +18,7 @@ pub trait RegistryRig {
     fn register(&mut self, instance: &Registered) -> impl Future<Output = ()>;
     fn deregister(&mut self, instance: &Registered) -> impl Future<Output = ()>;
     /// Makes an instance ill or well, if the registry knows of such a thing.
-    fn set_healthy(&mut self, instance: &Registered, healthy: bool) -> impl Future<Output = bool>;
+    fn set_condition(&mut self, instance: &Registered, condition: Condition) -> impl Future<Output = bool>;
     /// Ends the server and starts it again, and tells whether it still knows what was registered; nothing if it cannot
     /// be ended.
     fn restart(&mut self) -> impl Future<Output = Option<bool>>;
@@ -26,6 +26,13 @@ pub trait RegistryRig {
     fn nonsense(&self) -> Vec<Vec<u8>>;
     /// Registers very many at once.
     fn fill(&mut self, services: usize, instances: usize) -> impl Future<Output = ()>;
+}
+
+/// How an instance is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Condition {
+    Well,
+    Ill,
 }
 
 /// An instance as a test wants it to be known.
@@ -116,9 +123,9 @@ pub async fn check_registry(rig: &mut impl RegistryRig) {
     assert_eq!(follower.mirror.rows, 1, "one change is one row");
     seen("metadata change, one row");
 
-    if rig.set_healthy(&newer, false).await {
+    if rig.set_condition(&newer, Condition::Ill).await {
         tells(&mut follower, "an ill instance", "shop", Some(&[(8081, "v1")])).await;
-        rig.set_healthy(&newer, true).await;
+        rig.set_condition(&newer, Condition::Well).await;
         tells(&mut follower, "a healthy instance", "shop", Some(&[(8081, "v1"), (8082, "v3")])).await;
         seen("health change");
     }
