@@ -1,5 +1,5 @@
 //! Names on a name server that a test controls, written from the public description of DNS.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

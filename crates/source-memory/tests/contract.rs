@@ -1,5 +1,5 @@
 //! The contracts of registries and of stores on the memory registry, over its own interface.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The contract of registries on a real ZooKeeper, and what only ZooKeeper can do.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

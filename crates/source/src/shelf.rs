@@ -34,15 +34,6 @@ impl Shelf {
         &self.options
     }
 
-    /// Has everything been told once?
-    pub fn has_begun(&self) -> bool {
-        self.begun
-    }
-
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.services.keys().map(String::as_str)
-    }
-
     /// These are all services that there are. It is told in one batch, so nobody sees half of it.
     pub fn replace(&mut self, all: impl IntoIterator<Item = Registration>) -> Batch {
         let (mut batch, mut seen) = (self.found(), BTreeSet::new());
