@@ -44,6 +44,16 @@ help: ## this list
 run: $(ENVOY) bins ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
 	@target/debug/tour $(if $(ONCE),--once)
 
+.PHONY: demo-consul demo-eureka demo-zookeeper demo-memory
+demo-consul: $(CONSUL) bins ## Consul and Pilot: register a service and see what Pilot knows of it
+	samples/registries/demo.sh consul
+demo-eureka: $(EUREKA) bins ## the same with Eureka
+	samples/registries/demo.sh eureka
+demo-zookeeper: $(ZOOKEEPER) bins ## the same with ZooKeeper
+	samples/registries/demo.sh zookeeper
+demo-memory: bins ## the same with the registry that Pilot itself has
+	samples/registries/demo.sh memory
+
 .PHONY: build
 build: ## target/release/pilot-discovery, pilot-agent and pilotctl
 	cargo build --locked --release -p pilot-discovery -p pilot-agent -p pilot-ctl
@@ -66,7 +76,7 @@ everything:
 	cargo build --locked --workspace --all-targets
 
 .PHONY: test
-test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) $(KUBE_APISERVER) everything ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
+test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) $(KUBE_APISERVER) registries everything ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
 	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
 
 .PHONY: check

@@ -24,6 +24,13 @@ export PILOT_ZOOKEEPER := $(ZOOKEEPER)
 .PHONY: components
 components: $(KUBE_APISERVER) $(CONSUL) $(NOMAD) $(EUREKA) $(ZOOKEEPER) ## get the real API server, Consul, Nomad, Eureka and ZooKeeper into .tools/
 
+# For the suites of registries; what is not to be had here is skipped there.
+.PHONY: registries
+registries:
+	@for server in $(EUREKA) $(ZOOKEEPER) $(CONSUL); do \
+	  $(MAKE) --no-print-directory $$server || echo "$$server is not to be had here: its suites are skipped"; \
+	done
+
 GO_BUILD := go build -trimpath -mod=readonly
 
 $(KUBE_APISERVER):

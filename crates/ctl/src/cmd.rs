@@ -1,6 +1,7 @@
 //! One file for each subcommand.
 
 pub(crate) mod issues;
+pub(crate) mod registry;
 pub(crate) mod top;
 pub(crate) mod validate;
 pub(crate) mod version;

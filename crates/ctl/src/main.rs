@@ -18,6 +18,7 @@ struct Cli {
 enum Cmd {
     Validate(cmd::validate::Args),
     Issues(cmd::issues::Args),
+    Registry(cmd::registry::Args),
     Top(cmd::top::Args),
     Version(cmd::version::Args),
 }
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Cmd::Validate(args) => cmd::validate::run(&args),
         Cmd::Issues(args) => cmd::issues::run(&args),
+        Cmd::Registry(args) => cmd::registry::run(&args),
         Cmd::Top(args) => cmd::top::run(&args),
         Cmd::Version(args) => cmd::version::run(&args),
     };

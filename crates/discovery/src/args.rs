@@ -10,6 +10,7 @@ use pilot_model::MeshOptions;
 use pilot_server::{Debounce, GrpcOptions, KeyOptions};
 
 use crate::features::{debounce, features, key_options};
+use crate::registries::RegistryArgs;
 
 /// Pilot's server: reads services and rules, and tells proxies over xDS what to do.
 #[derive(Parser)]
@@ -41,6 +42,8 @@ pub(crate) struct DiscoveryArgs {
     /// Where services come from, besides ServiceEntries; empty for none
     #[arg(long, value_name = "NAME,…", default_value = "Kubernetes", value_delimiter = ',')]
     pub(crate) registries: Vec<String>,
+    #[command(flatten)]
+    pub(crate) registry: RegistryArgs,
     /// Folder of YAML files with Istio's rules and Kubernetes objects; followed as it changes
     #[arg(long = "configDir", value_name = "FOLDER")]
     pub(crate) config_dir: Option<PathBuf>,
@@ -152,6 +155,7 @@ impl DiscoveryArgs {
             max_connection_age,
             // Where sources are opened.
             registries: _,
+            registry,
             config_dir: _,
             kubeconfig: _,
             kube_qps: _,
@@ -175,6 +179,7 @@ impl DiscoveryArgs {
             mesh: MeshOptions {
                 domain: domain.into(),
                 cluster: cluster_id_of(cluster_id, env),
+                registry_merge: registry.registry_merge,
                 features: features(env),
             },
             debounce: debounce(env),

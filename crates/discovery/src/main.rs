@@ -4,6 +4,7 @@ mod args;
 mod cmd;
 mod features;
 mod identity;
+mod registries;
 mod sources;
 mod writers;
 

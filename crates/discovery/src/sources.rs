@@ -14,6 +14,7 @@ use pilot_source_kube::Client;
 use tokio::sync::watch;
 
 use crate::args::{DiscoveryArgs, cluster_id_of};
+use crate::registries;
 
 /// Kubernetes' own objects in the folder of rules are services too.
 const FILES: &str = "File";
@@ -28,19 +29,12 @@ pub(crate) struct Sources {
 }
 
 pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> anyhow::Result<Sources> {
-    let registries: Vec<&str> =
+    let named: Vec<&str> =
         args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
-    for registry in &registries {
-        match *registry {
-            FILES if args.config_dir.is_none() => bail!("--registries {FILES} needs --configDir=FOLDER"),
-            FILES | KUBERNETES => {}
-            other => bail!("--registries {other}: there is no such registry; use {KUBERNETES} or {FILES}"),
-        }
-    }
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let (_, mut clusters) = watch::channel(Vec::new());
     let mut kube = None;
-    if registries.contains(&KUBERNETES) {
+    if named.contains(&KUBERNETES) {
         kube = kube::open(args, env, clock)?;
     }
     // What stands in a file counts more than what stands in a cluster, and all of it.
@@ -54,18 +48,33 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> a
             .with_context(|| format!("cannot follow --networksConfig {}", args.networks_config.display()))?;
         sources.push(Box::new(networks));
     }
+    let options = ReadOptions {
+        domain: Name::new(&args.domain),
+        cluster: cluster_id_of(args.cluster_id.clone(), env),
+        platform: named.contains(&FILES),
+    };
+    // Rules in stores of other kinds are Istio's and nothing else.
+    let rules = ReadOptions { platform: false, ..options.clone() };
+    sources.extend(registries::open_stores(&args.registry, &rules)?);
     if let Some(folder) = &args.config_dir {
-        let options = ReadOptions {
-            domain: Name::new(&args.domain),
-            cluster: cluster_id_of(args.cluster_id.clone(), env),
-            platform: registries.contains(&FILES),
-        };
         sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
     }
     let mut home = None;
     if let Some(kube) = kube {
         (clusters, home) = (kube.clusters, kube.home);
         sources.extend(kube.sources);
+    }
+    for (rank, registry) in (1..).zip(named) {
+        match registry {
+            FILES if args.config_dir.is_none() => bail!("--registries {FILES} needs --configDir=FOLDER"),
+            FILES | KUBERNETES => {}
+            other => match registries::open(other, rank, &args.registry, &rules)? {
+                Some(opened) => sources.extend(opened),
+                None => bail!(
+                    "--registries {other}: there is no such registry; there are Kubernetes, File, Consul, Eureka, ZooKeeper, Nomad, Marathon, DNS and Memory"
+                ),
+            },
+        }
     }
     Ok(Sources { sources, clusters, home })
 }

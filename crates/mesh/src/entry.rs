@@ -16,6 +16,8 @@ pub struct EntryPlan {
     pub services: Vec<Arc<Service>>,
     /// The endpoints of each host.
     pub endpoints: Vec<(Host, Arc<[Endpoint]>)>,
+    /// The rank of the registry that says it.
+    pub rank: u16,
 }
 
 /// What of its surroundings a ServiceEntry depends on.
@@ -60,7 +62,8 @@ pub fn expand_entry(entry: &Config<ServiceEntry>, around: &EntrySurroundings<'_>
         };
         (host.clone(), repeated(own, if spec.resolution == Resolution::DnsRoundRobin { 1 } else { copies }))
     });
-    EntryPlan { services, endpoints: endpoints.collect() }
+    let rank = spec.registry.as_ref().map_or(0, |registry| registry.rank);
+    EntryPlan { services, endpoints: endpoints.collect(), rank }
 }
 
 fn repeated(endpoints: Arc<[Endpoint]>, times: usize) -> Arc<[Endpoint]> {
@@ -190,7 +193,12 @@ fn listed_endpoints(entry: &Config<ServiceEntry>, cluster: &Name) -> Vec<Endpoin
         if let Some(near) = out.iter().rev().take(NEAR).find(|other| other.locality == base.locality) {
             base.locality.clone_from(&near.locality);
         }
-        out.extend(at_ports(&base, &endpoint.ports, &entry.spec.ports));
+        let mut ports = at_ports(&base, &endpoint.ports, &entry.spec.ports);
+        if entry.spec.registry.is_some() {
+            // A registry says all ports that an instance has: it does not serve the others.
+            ports.retain(|port| endpoint.ports.contains_key(&port.port_name));
+        }
+        out.extend(ports);
     }
     out
 }

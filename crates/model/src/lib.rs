@@ -73,7 +73,7 @@ pub use mesh_config::{
 };
 pub use networks::{GatewayAt, MeshNetworks, Network, NetworkMembers};
 pub use object::{Object, ObjectKey};
-pub use options::{Compliance, Features, JwksFetch, MeshOptions};
+pub use options::{Compliance, Features, JwksFetch, MeshOptions, RegistryMerge};
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use policy_target::{PolicyTarget, TargetRef};
 pub use protocol::{ListenerProtocol, Protocol};
@@ -82,7 +82,7 @@ pub use proxy_config::WorkloadProxyConfig;
 pub use proxy_tracing::{ProxyTracing, TraceTag};
 pub use request_authentication::{ClaimToHeader, JwtRule, RequestAuthentication};
 pub use service::{Caller, Registry, Resolution, Service, ServicePort, TrafficDistribution, WorkloadPort};
-pub use service_entry::{EntryEndpoint, EntryPort, Location, ServiceEntry, WorkloadEntry};
+pub use service_entry::{EntryEndpoint, EntryPort, Location, RegistryOrigin, ServiceEntry, WorkloadEntry};
 pub use sidecar::{
     CaptureMode, DefaultEndpoint, EgressHost, EgressListener, EgressPort, IngressListener, OutboundMode,
     OutboundTrafficPolicy, Sidecar,

@@ -7,7 +7,32 @@ pub struct MeshOptions {
     pub domain: Name,
     /// The cluster this server runs in.
     pub cluster: Name,
+    /// What becomes of a host that several registries have.
+    pub registry_merge: RegistryMerge,
     pub features: Features,
+}
+
+/// What becomes of a host that several registries have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RegistryMerge {
+    /// The instances of all of them.
+    #[default]
+    Union,
+    /// Those of the first registry that has any: a later one is used while the earlier ones have none.
+    Priority,
+    /// The same, and it is reported that others have the host too.
+    Conflict,
+}
+
+impl RegistryMerge {
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "union" => Some(Self::Union),
+            "priority" => Some(Self::Priority),
+            "conflict" => Some(Self::Conflict),
+            _ => None,
+        }
+    }
 }
 
 impl Default for MeshOptions {
@@ -15,6 +40,7 @@ impl Default for MeshOptions {
         Self {
             domain: Name::new("cluster.local"),
             cluster: Name::new("Kubernetes"),
+            registry_merge: RegistryMerge::default(),
             features: Features::default(),
         }
     }

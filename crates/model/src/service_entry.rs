@@ -26,6 +26,17 @@ pub struct ServiceEntry {
     pub subject_alt_names: Vec<Name>,
     /// Addresses that were allocated to hosts, from the object's status.
     pub auto_addresses: Vec<(Host, std::net::IpAddr)>,
+    /// The registry that stands behind it; nothing if people wrote it.
+    pub registry: Option<RegistryOrigin>,
+}
+
+/// A registry that tells its services as ServiceEntries.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RegistryOrigin {
+    /// How people call it, such as `consul`.
+    pub name: Name,
+    /// Its place among all registries, from one on; what is not told by an adapter has rank zero.
+    pub rank: u16,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pilot_base::{Issue, Name, ObjectRef, SharedMap};
 use pilot_incr::{Commit, Engine, NodeStats, Origin, Stopwatch, Txn};
-use pilot_model::{KeySource, Kind, ProxyId, Span};
+use pilot_model::{Config, KeySource, Kind, ProxyId, ServiceEntry, Span};
 use pilot_xds::Manifests;
 
 use crate::graph::{self, Audience, Census, CensusTaker, Inputs, Outputs};
@@ -115,6 +115,15 @@ impl Pipeline {
         self.census.census()
     }
 
+    /// All ServiceEntries, those that stand for services of registries too.
+    pub fn service_entries(&self) -> Vec<Arc<Config<ServiceEntry>>> {
+        self.engine
+            .dump(&self.inputs.service_entries)
+            .into_iter()
+            .map(|(_, entry)| Arc::clone(entry))
+            .collect()
+    }
+
     /// How many VirtualServices there are.
     pub fn virtual_services(&self) -> usize {
         self.engine.count(&self.inputs.virtual_services)
@@ -173,6 +182,7 @@ impl Pipeline {
         for (kind, table) in [
             (Kind::VirtualService, tables.virtual_services),
             (Kind::DestinationRule, tables.destination_rules),
+            (Kind::ServiceEntry, tables.service_entries),
             (Kind::Gateway, tables.gateways),
             (Kind::EnvoyFilter, tables.envoy_filters),
             (Kind::RequestAuthentication, tables.request_authentications),

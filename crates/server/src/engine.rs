@@ -25,6 +25,7 @@ use crate::issues::{Ledger, Place};
 use crate::metrics::{Metrics, Times};
 use crate::publish::{Publisher, Seat};
 use crate::refusal::Refusal;
+use crate::sources::{RegistryView, SourceBook};
 
 /// What the engine is told. Streams tell little and must not wait; sources wait until what they told is committed.
 enum Command {
@@ -37,6 +38,8 @@ enum Command {
     Disconnect(ProxyId, Name),
     /// All that a proxy refuses now.
     Refusals(ProxyId, Vec<Refusal>),
+    /// What registries have is asked for.
+    Registry(oneshot::Sender<RegistryView>),
     /// What came of asking for keys; nothing if nobody wants them any more.
     KeySet(KeySource, Option<KeySet>),
     Stop,
@@ -124,6 +127,7 @@ impl Engine {
                 bill: parts.1,
                 gate: Gate::new(debounce),
                 leavers: Leavers::default(),
+                sources: SourceBook::default(),
             };
             worker.begin(mesh);
             worker.work(&mut inbox);
@@ -191,6 +195,13 @@ impl EngineHandle {
         Arc::clone(&self.issues.borrow())
     }
 
+    /// What each source has; nothing if the engine is gone.
+    pub(crate) async fn registry(&self) -> Option<RegistryView> {
+        let (answer, view) = oneshot::channel();
+        self.commands.send(Command::Registry(answer)).ok()?;
+        view.await.ok()
+    }
+
     pub(crate) fn bill(&self) -> &Bill {
         &self.bill
     }
@@ -248,6 +259,7 @@ struct Worker {
     bill: Arc<Bill>,
     gate: Gate,
     leavers: Leavers,
+    sources: SourceBook,
 }
 
 /// A transaction, and who waits for it to be committed.
@@ -258,6 +270,8 @@ struct Round {
     told: Option<Micros>,
     seats: Vec<(ProxyId, oneshot::Sender<Seat>)>,
     sources: Vec<oneshot::Sender<()>>,
+    /// Sources that told something, and when.
+    shards: Vec<(Shard, Micros)>,
     stop: bool,
 }
 
@@ -292,8 +306,9 @@ impl Worker {
             }
             let gone = self.leavers.gone(now);
             self.forget(gone, &mut round.txn);
-            let Round { txn, told, seats, sources, stop } = round;
+            let Round { txn, told, seats, sources, shards, stop } = round;
             self.commit(txn, told, seats);
+            self.sources.committed(&shards, self.clock.micros(), &self.metrics.sources);
             for done in sources {
                 let _gone = done.send(());
             }
@@ -341,6 +356,13 @@ impl Worker {
             }
             Command::KeySet(source, Some(set)) => txn.upsert(&inputs.key_sets, OWN_SHARD, source, set),
             Command::KeySet(source, None) => txn.remove(&inputs.key_sets, OWN_SHARD, source),
+            Command::Registry(answer) => {
+                // Who asked may have gone.
+                let _gone = answer.send(RegistryView {
+                    sources: self.sources.all(|shard| self.intake.count(shard)),
+                    entries: self.pipeline.service_entries(),
+                });
+            }
             Command::Stop => round.stop = true,
         }
     }
@@ -371,6 +393,7 @@ impl Worker {
 
     fn intake(&mut self, told: Told, round: &mut Round) {
         let Told { shard, name, batches, at } = told;
+        round.shards.push((shard, at));
         round.told = Some(round.told.map_or(at, |first| first.min(at)));
         for batch in batches {
             for event in &batch.events {
@@ -378,8 +401,14 @@ impl Worker {
                     self.trust.send_replace(TrustDomains::of(mesh));
                 }
             }
-            if self.intake.take(shard, batch.events, self.pipeline.inputs(), &mut round.txn) {
+            let inputs = self.pipeline.inputs();
+            self.sources.told(shard, &name, &batch, self.clock.now());
+            let taken = self.intake.take((shard, &name), batch.events, inputs, &mut round.txn);
+            if taken.is_complete {
                 self.complete.insert(shard);
+            }
+            for (place, issues) in taken.overlaps {
+                self.ledger.set(&Place::Overlap(place), issues);
             }
             for (place, issues) in batch.issues {
                 self.ledger.set(&Place::Source(name.clone(), place), issues);

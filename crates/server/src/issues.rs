@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub(crate) enum Place {
     /// Something that a source reads, such as a file.
     Source(Name, Name),
+    /// An object that several sources have.
+    Overlap(Name),
     /// An object, looked at together with others.
     Object(ObjectRef),
     /// A proxy that refuses something.

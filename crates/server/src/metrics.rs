@@ -7,6 +7,7 @@ mod process;
 mod pushes;
 mod register;
 mod validation;
+mod sources;
 
 use pilot_base::Micros;
 use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
@@ -18,6 +19,7 @@ pub(crate) use process::Usage;
 pub(crate) use pushes::Pushes;
 use register::Register;
 pub(crate) use validation::Validation;
+pub(crate) use sources::SourceGauges;
 
 pub struct Metrics {
     registry: Registry,
@@ -26,6 +28,7 @@ pub struct Metrics {
     pub(crate) clients: Clients,
     pub(crate) commits: Commits,
     pub(crate) validation: Validation,
+    pub(crate) sources: SourceGauges,
     key_fetches: IntCounter,
     failed_key_fetches: IntCounter,
     uptime: IntGauge,
@@ -47,6 +50,7 @@ impl Metrics {
             clients: Clients::new(&register)?,
             commits: Commits::new(&register)?,
             validation: Validation::new(&register)?,
+            sources: SourceGauges::new(&register)?,
             key_fetches: register.counter(
                 "pilot_jwks_resolver_network_fetch_success_total",
                 "Key sets of token issuers that came.",

@@ -1,4 +1,5 @@
 mod bill;
+mod registry;
 
 use std::sync::Arc;
 
@@ -43,6 +44,9 @@ impl Pages {
             .route("/debug/issues", routing::get(issues))
             .route("/debug/bill", routing::get(bill::page))
             .route("/debug/clusterz", routing::get(clusters))
+            .route("/debug/registry/sources", routing::get(registry::sources))
+            .route("/debug/registry/services", routing::get(registry::services))
+            .route("/debug/registry/endpoints", routing::get(registry::endpoints))
             .with_state(self)
     }
 
@@ -59,6 +63,9 @@ impl Pages {
             .route("/debug/issues", routing::get(issues))
             .route("/debug/bill", routing::get(bill::page))
             .route("/debug/clusterz", routing::get(clusters))
+            .route("/debug/registry/sources", routing::get(registry::sources))
+            .route("/debug/registry/services", routing::get(registry::services))
+            .route("/debug/registry/endpoints", routing::get(registry::endpoints))
             .with_state(self)
     }
 

@@ -3,6 +3,14 @@
 //! An adapter supplies a [`Rig`] that can put, change and remove things in the backend; [`check`] drives it and follows
 //! the events.
 
+mod process;
+mod registry;
+mod relay;
+
+pub use process::{Server, free_port, wanted};
+pub use registry::{Condition, Registered, RegistryRig, check_load, check_registry};
+pub use relay::{Relay, Road};
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -35,6 +43,8 @@ pub struct Mirror {
     init: Option<BTreeMap<ObjectKey, Object>>,
     pub ready: bool,
     pub issues: BTreeMap<Name, Vec<Issue>>,
+    /// How many objects were told to be different or gone, since somebody last counted.
+    pub rows: usize,
 }
 
 impl Mirror {
@@ -56,10 +66,12 @@ impl Mirror {
                 Event::Apply(object) => {
                     assert!(self.ready && self.init.is_none(), "Apply before InitDone");
                     self.objects.insert(object.key(), object);
+                    self.rows += 1;
                 }
                 Event::Delete(key) => {
                     assert!(self.ready && self.init.is_none(), "Delete before InitDone");
                     assert!(self.objects.remove(&key).is_some(), "Delete of what was never told: {key:?}");
+                    self.rows += 1;
                 }
                 Event::Mesh(_) | Event::Networks(_) => {}
             }
@@ -86,7 +98,7 @@ pub struct Follower {
 }
 
 /// Longer than any backend takes to tell a change, short enough to end a test that will never pass.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Follower {
     pub fn start(source: Box<dyn Source>) -> Self {
@@ -105,6 +117,17 @@ impl Follower {
             }
         };
         assert!(timeout(PATIENCE, waiting).await.is_ok(), "the source did not tell: {what}");
+    }
+
+    /// Takes in whatever comes for a while.
+    pub async fn rest(&mut self, span: Duration) {
+        let listening = async {
+            while let Some(batch) = self.batches.recv().await {
+                self.mirror.apply(batch);
+            }
+        };
+        // It is over when the time is, and not before.
+        let _over = timeout(span, listening).await;
     }
 
     /// A source ends when nobody listens any more.

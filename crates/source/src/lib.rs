@@ -9,8 +9,15 @@
 //! gone. A source that lost its backend says so in an issue and says nothing else: what it told before stays.
 
 mod clusters;
-#[cfg(feature = "contract")]
+#[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod follow;
+mod registration;
+mod shelf;
+
+pub use follow::{Ended, Keeps, Session, Teller, follow};
+pub use registration::{Instance, InstancePort, Registration, RegistryOptions};
+pub use shelf::Shelf;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -40,6 +40,7 @@ pub(crate) fn decode(message: api::ServiceEntry, check: &mut Check<'_>) -> Servi
         export_to: ExportTo::parse(message.export_to.iter().map(String::as_str)),
         subject_alt_names: names(message.subject_alt_names),
         auto_addresses: Vec::new(),
+        registry: None,
     }
 }
 

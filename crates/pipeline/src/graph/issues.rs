@@ -4,7 +4,7 @@ use pilot_base::{Host, Issue, ObjectRef, SharedMap};
 use pilot_envoy::Fault;
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{DelegateProblem, RouteRule, RuleIndex as _, check_delegate, delegate_id};
-use pilot_model::{ConfigId, Destination, Kind, MeshConfig};
+use pilot_model::{ConfigId, Destination, Kind, MeshConfig, RegistryMerge};
 
 use super::inputs::Inputs;
 use super::registry::Registry;
@@ -14,6 +14,7 @@ use super::rules::{Rules, TrafficIndex};
 #[derive(Clone, Copy)]
 pub(crate) struct IssueTables {
     pub virtual_services: Table<ConfigId, Vec<Issue>>,
+    pub service_entries: Table<ConfigId, Vec<Issue>>,
     pub destination_rules: Table<ConfigId, Vec<Issue>>,
     pub gateways: Table<ConfigId, Vec<Issue>>,
     pub envoy_filters: Table<ConfigId, Vec<Issue>>,
@@ -52,8 +53,39 @@ impl IssueTables {
             };
             Some(reader.get(&faults, id)?.iter().map(issue).collect())
         });
-        Self { virtual_services, destination_rules, gateways, envoy_filters, request_authentications }
+        let service_entries =
+            graph.map("service entry issues", &inputs.service_entries, move |id, reader| {
+                let conflicts = contested_hosts(id, inputs, registry, reader);
+                (!conflicts.is_empty()).then_some(conflicts)
+            });
+        Self {
+            virtual_services,
+            service_entries,
+            destination_rules,
+            gateways,
+            envoy_filters,
+            request_authentications,
+        }
     }
+}
+
+/// Hosts of a registry's service that an earlier registry has too, if that is to be reported.
+fn contested_hosts(id: &ConfigId, inputs: Inputs, registry: Registry, reader: &Reader<'_>) -> Vec<Issue> {
+    let merge = reader.get(&inputs.options, &()).map(|options| options.registry_merge);
+    let entry = reader.get(&inputs.service_entries, id).filter(|_| merge == Some(RegistryMerge::Conflict));
+    let Some((entry, own)) = entry.and_then(|entry| Some((entry, entry.spec.registry.as_ref()?))) else {
+        return Vec::new();
+    };
+    let earlier = |(i, host): (usize, &Host)| {
+        let ranks = registry.ranks(reader, &(id.namespace.clone(), host.clone()));
+        let (_, first) = ranks.into_iter().find(|(rank, _)| *rank < own.rank)?;
+        let message = format!("{host} is also registered as {}, which comes first and counts", first.name);
+        Some(
+            Issue::error(id.object(Kind::ServiceEntry), format!("spec.hosts[{i}]"), message)
+                .at(own.name.as_str()),
+        )
+    };
+    entry.spec.hosts.iter().enumerate().filter_map(earlier).collect()
 }
 
 struct Check<'r, 'a> {

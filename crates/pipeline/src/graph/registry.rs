@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
-use pilot_incr::{Graph, Reader, Table};
+use pilot_incr::{Graph, Input, Reader, Table};
 use pilot_mesh::{
     EntryPlan, EntrySurroundings, NetworkGateway, NetworkGateways, Target, declared_gateways, expand_entry,
     kube_endpoints, namespace_distribution, order_targets, ports, service_gateways, service_labels, spiffe,
     workload_endpoints,
 };
 use pilot_model::{
-    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, Proxy, Service, ServiceEntryVisibility,
-    ServicePort,
+    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, MeshOptions, Proxy, RegistryMerge, Service,
+    ServiceEntryVisibility, ServicePort,
 };
 
 use super::inputs::Inputs;
@@ -29,8 +29,8 @@ pub(super) type ServiceKey = (Created, Name, Name, Origin, usize);
 /// A host in the namespace whose endpoints count for it.
 pub(super) type HostKey = (Name, Host);
 
-/// The endpoints of a host, by the object that says them.
-pub(super) type Shards = SharedMap<(Created, Origin), Arc<[Endpoint]>>;
+/// The endpoints of a host, by the rank of the registry and the object that says them.
+pub(super) type Shards = SharedMap<(u16, Created, Origin), Arc<[Endpoint]>>;
 
 /// What an address serves: a port of a host, and where.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -67,6 +67,7 @@ impl Served {
 
 #[derive(Clone, Copy)]
 pub(super) struct Registry {
+    options: Input<(), MeshOptions>,
     services: Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
     /// How other networks are reached.
     network_gateways: Table<(), NetworkGateways>,
@@ -126,18 +127,19 @@ impl Registry {
         });
         let endpoints = graph.group("endpoints by host", |feeds| {
             feeds.from(&slices, |id, plan: &SlicePlan, out| {
-                let origin = (Created::default(), (Kind::EndpointSlice, id.clone()));
+                let origin = (0, Created::default(), (Kind::EndpointSlice, id.clone()));
                 out.emit(plan.key.clone(), origin, Arc::clone(&plan.endpoints));
             });
             feeds.from(&outside, |id, plan: &SlicePlan, out| {
-                let origin = (Created::default(), (Kind::WorkloadEntry, id.clone()));
+                let origin = (0, Created::default(), (Kind::WorkloadEntry, id.clone()));
                 out.emit(plan.key.clone(), origin, Arc::clone(&plan.endpoints));
             });
             feeds.from(&entries, |id, plan: &EntryPlan, out| {
                 let created = plan.services.first().map(|service| service.created).unwrap_or_default();
                 for (host, endpoints) in &plan.endpoints {
                     let key = (id.namespace.clone(), host.clone());
-                    out.emit(key, (created, (Kind::ServiceEntry, id.clone())), Arc::clone(endpoints));
+                    let origin = (plan.rank, created, (Kind::ServiceEntry, id.clone()));
+                    out.emit(key, origin, Arc::clone(endpoints));
                 }
             });
         });
@@ -167,6 +169,7 @@ impl Registry {
         let aliases = aliases(graph, services);
         let selecting = Selecting::declare(graph, &discovered);
         Self {
+            options: inputs.options,
             network_gateways,
             any_network_gateway,
             aliases,
@@ -228,8 +231,21 @@ impl Registry {
     }
 
     pub(super) fn endpoints<'a>(&self, reader: &Reader<'a>, key: &HostKey) -> Vec<&'a Endpoint> {
-        let shards = reader.get(&self.endpoints, key).into_iter().flatten();
+        let Some(shards) = reader.get(&self.endpoints, key) else { return Vec::new() };
+        let merge = reader.get(&self.options, &()).map(|options| options.registry_merge).unwrap_or_default();
+        let first = match merge {
+            RegistryMerge::Union => None,
+            RegistryMerge::Priority | RegistryMerge::Conflict => first_rank(shards),
+        };
+        let counts = |rank: u16| first.is_none_or(|first| first == rank);
+        let shards = shards.iter().filter(|((rank, _, _), _)| counts(*rank));
         shards.flat_map(|(_, endpoints)| endpoints.iter()).collect()
+    }
+
+    /// The registries that have a host, in their order; only if there are several.
+    pub(super) fn ranks(&self, reader: &Reader<'_>, key: &HostKey) -> Vec<(u16, ConfigId)> {
+        let shards = reader.get(&self.endpoints, key).into_iter().flatten();
+        shards.map(|((rank, _, (_, id)), _)| (*rank, id.clone())).collect()
     }
 
     pub(super) fn accounts<'a>(&self, reader: &Reader<'a>, key: &HostKey) -> &'a [Name] {
@@ -480,6 +496,11 @@ fn outside_plan(service: &Service, workloads: Workloads, reader: &Reader<'_>) ->
         workloads.flat_map(|workload| workload_endpoints(service, workload)).collect();
     let key = (service.namespace.clone(), service.host.clone());
     (!endpoints.is_empty()).then(|| SlicePlan { key, endpoints: endpoints.into() })
+}
+
+/// The first registry that has an endpoint.
+fn first_rank(shards: &Shards) -> Option<u16> {
+    shards.iter().find(|(_, endpoints)| !endpoints.is_empty()).map(|((rank, _, _), _)| *rank)
 }
 
 /// Who the endpoints are, each once.

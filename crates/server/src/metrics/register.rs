@@ -3,8 +3,8 @@
 use pilot_xds::TypeUrl;
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, Result,
+    Counter, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, Result,
 };
 
 /// One metric for each type of resource, found without a look at its name: pushes are counted thousands of times a second.
@@ -46,6 +46,10 @@ impl Register<'_> {
 
     pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec> {
         self.keep(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn fractions(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec> {
+        self.keep(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     pub(super) fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram> {

@@ -1,0 +1,131 @@
+//! The contract of stores on a real etcd.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use http::Method;
+use pilot_base::Name;
+use pilot_config::ReadOptions;
+use pilot_source::Source;
+use pilot_source::contract::{Follower, Server, free_port};
+use pilot_source_etcd::{EtcdOptions, EtcdSource};
+use pilot_source_http::{Client, ClientOptions, ServerAddress};
+use pilot_source_store::contract::{StoreRig, check_store, rule};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+struct Etcd {
+    _server: Server,
+    address: SocketAddr,
+    client: Client,
+    user: Option<(String, String)>,
+    _scratch: TempDir,
+}
+
+fn at(address: SocketAddr) -> ClientOptions {
+    let server = ServerAddress::parse(&format!("http://{address}")).unwrap();
+    ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::new(vec![server]) }
+}
+
+/// Debian installs it beside iptables for the same suites.
+#[allow(clippy::disallowed_methods, reason = "tests are told by the environment what may be skipped")]
+fn is_there() -> bool {
+    let found = std::process::Command::new("etcd").arg("--version").output().is_ok();
+    let required = std::env::var_os("PILOT_REQUIRE_ALL").is_some_and(|value| !value.is_empty());
+    assert!(found || !required, "etcd is not installed: `make packages` does that");
+    if !found {
+        println!("skipped: etcd is not installed");
+    }
+    found
+}
+
+impl Etcd {
+    async fn start() -> Option<Self> {
+        if !is_there() {
+            return None;
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        let (address, peer) = (SocketAddr::from(([127, 0, 0, 1], free_port())), free_port());
+        let data = scratch.path().join("etcd");
+        let mut server = Server::start(move || {
+            let mut command = Command::new("etcd");
+            let peer = format!("http://127.0.0.1:{peer}");
+            command
+                .arg(format!("--data-dir={}", data.display()))
+                .arg(format!("--listen-client-urls=http://{address}"))
+                .arg(format!("--advertise-client-urls=http://{address}"))
+                .arg(format!("--listen-peer-urls={peer}"))
+                .arg(format!("--initial-advertise-peer-urls={peer}"))
+                .arg(format!("--initial-cluster=default={peer}"));
+            command
+        });
+        let client = Client::new(ClientOptions { patience: Duration::from_secs(10), ..at(address) }).unwrap();
+        let asked = client.clone();
+        let is_ready = || async { asked.page("/health", Duration::ZERO).await.is_ok() };
+        server.until("etcd answers", is_ready).await;
+        Some(Self { _server: server, address, client, user: None, _scratch: scratch })
+    }
+
+    async fn ask(&self, path: &str, body: Value) {
+        let answer =
+            self.client.ask(Method::POST, path, body.to_string().into(), Duration::ZERO).await.unwrap();
+        assert!(answer.status.is_success(), "{path}: {} {:?}", answer.status, answer.body);
+    }
+}
+
+impl StoreRig for Etcd {
+    fn source(&self, server: SocketAddr) -> Box<dyn Source> {
+        let options = EtcdOptions {
+            name: Name::new("etcd"),
+            client: at(server),
+            prefix: "/istio/config".to_owned(),
+            user: self.user.clone(),
+            read: ReadOptions::default(),
+            alive: Duration::from_millis(500),
+        };
+        Box::new(EtcdSource::open(options).unwrap())
+    }
+
+    fn server(&self) -> Option<SocketAddr> {
+        Some(self.address)
+    }
+
+    async fn put(&mut self, key: &str, bytes: &[u8]) {
+        let key = BASE64.encode(format!("/istio/config/{key}").as_bytes());
+        self.ask("/v3/kv/put", json!({"key": key, "value": BASE64.encode(bytes)})).await;
+    }
+
+    async fn delete(&mut self, key: &str) {
+        let key = BASE64.encode(format!("/istio/config/{key}").as_bytes());
+        self.ask("/v3/kv/deleterange", json!({"key": key})).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcds_keys_are_a_store_of_rules() {
+    let Some(mut etcd) = Etcd::start().await else { return };
+    check_store(&mut etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_password_is_told_without_it() {
+    let Some(mut etcd) = Etcd::start().await else { return };
+    etcd.put("first", rule("first", 1).as_bytes()).await;
+    etcd.ask("/v3/auth/user/add", json!({"name": "root", "password": "open sesame"})).await;
+    etcd.ask("/v3/auth/role/add", json!({"name": "root"})).await;
+    etcd.ask("/v3/auth/user/grant", json!({"user": "root", "role": "root"})).await;
+    etcd.ask("/v3/auth/enable", json!({})).await;
+    etcd.user = Some(("root".to_owned(), "wrong word".to_owned()));
+    let mut follower = Follower::start(etcd.source(etcd.address));
+    follower.until("a refusal", |mirror| !mirror.issues.is_empty()).await;
+    let issue = follower.mirror.issues.values().flatten().next().unwrap().to_string();
+    assert!(issue.contains("refuses") && !issue.contains("wrong word") && !follower.mirror.ready, "{issue}");
+    follower.stop().await;
+    etcd.user = Some(("root".to_owned(), "open sesame".to_owned()));
+    let mut follower = Follower::start(etcd.source(etcd.address));
+    follower.until("the rule", |mirror| mirror.objects().count() == 1).await;
+    follower.stop().await;
+}

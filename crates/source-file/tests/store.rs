@@ -1,0 +1,35 @@
+//! The contract of stores of rules on a folder.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::net::SocketAddr;
+
+use pilot_config::ReadOptions;
+use pilot_source::Source;
+use pilot_source_file::FileSource;
+use pilot_source_store::contract::{StoreRig, check_store};
+use tempfile::TempDir;
+
+struct Folder(TempDir);
+
+impl StoreRig for Folder {
+    fn source(&self, _: SocketAddr) -> Box<dyn Source> {
+        Box::new(FileSource::open(self.0.path(), ReadOptions::default()).unwrap())
+    }
+
+    fn server(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    async fn put(&mut self, key: &str, bytes: &[u8]) {
+        std::fs::write(self.0.path().join(format!("{key}.yaml")), bytes).unwrap();
+    }
+
+    async fn delete(&mut self, key: &str) {
+        std::fs::remove_file(self.0.path().join(format!("{key}.yaml"))).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_folder_is_a_store_of_rules() {
+    check_store(&mut Folder(tempfile::tempdir().unwrap())).await;
+}

@@ -1,0 +1,286 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+
+use crate::address::ServerAddress;
+use crate::connector::Connector;
+use crate::events::{EventStream, LineStream};
+use crate::tls::{TlsError, TlsFiles};
+
+/// A header that says who we are, such as a token.
+#[derive(Clone)]
+pub struct Secret {
+    name: HeaderName,
+    value: HeaderValue,
+}
+
+impl Secret {
+    /// Nothing if the value cannot stand in a header.
+    pub fn new(name: &'static str, value: &str) -> Option<Self> {
+        let mut value = HeaderValue::from_str(value.trim()).ok()?;
+        value.set_sensitive(true);
+        Some(Self { name: HeaderName::from_static(name), value })
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: …", self.name)
+    }
+}
+
+/// How a registry is reached.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// If one cannot be asked the next one is.
+    pub servers: Vec<ServerAddress>,
+    pub secret: Option<Secret>,
+    pub tls: TlsFiles,
+    /// How long a server may take to answer, beyond what it was told to wait.
+    pub patience: Duration,
+    /// The largest answer that is read.
+    pub most_bytes: usize,
+}
+
+impl ClientOptions {
+    /// Ten seconds and 256 MiB: fifty thousand instances are some tens of megabytes in every registry's form.
+    pub fn new(servers: Vec<ServerAddress>) -> Self {
+        let (patience, most_bytes) = (Duration::from_secs(10), 256 << 20);
+        Self { servers, secret: None, tls: TlsFiles::default(), patience, most_bytes }
+    }
+}
+
+/// What a server said.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    server: Arc<str>,
+}
+
+/// Why there is no answer, or none that can be used.
+#[derive(thiserror::Error, Debug)]
+pub enum ClientError {
+    /// The server cannot be reached, or broke off.
+    #[error("{server} cannot be asked: {why}")]
+    Reach { server: Arc<str>, why: String },
+    /// It takes longer than it may.
+    #[error("{server} has not answered within {patience:?}")]
+    Slow { server: Arc<str>, patience: Duration },
+    /// It answers more than anybody would read.
+    #[error("{server} answers with more than {most} bytes")]
+    Large { server: Arc<str>, most: usize },
+    /// It refuses.
+    #[error("{server} refuses: {}", refusal(*.status))]
+    Refused { server: Arc<str>, status: StatusCode },
+    /// It answers something else than it should.
+    #[error("the answer of {server} cannot be read: {why}")]
+    Form { server: Arc<str>, why: String },
+    /// Nobody can be asked that.
+    #[error("{path:?} cannot be asked for")]
+    Path { path: String },
+}
+
+fn refusal(status: StatusCode) -> String {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!("{status}; is the token right?"),
+        other => other.to_string(),
+    }
+}
+
+const JSON: &str = "application/json";
+
+/// What is asked, and in which form the answer should be.
+struct Question<'a> {
+    method: Method,
+    path: &'a str,
+    body: Bytes,
+    accept: &'static str,
+}
+
+/// Asks one of several servers; from one that fails it turns to the next.
+#[derive(Clone)]
+pub struct Client {
+    pool: Pool<Connector, Full<Bytes>>,
+    servers: Arc<[(ServerAddress, Arc<str>)]>,
+    current: Arc<AtomicUsize>,
+    secret: Option<Secret>,
+    patience: Duration,
+    most_bytes: usize,
+}
+
+impl Client {
+    pub fn new(options: ClientOptions) -> Result<Self, TlsError> {
+        let ClientOptions { servers, secret, tls, patience, most_bytes } = options;
+        let is_tls = servers.iter().any(ServerAddress::is_tls);
+        let tls = if is_tls { Some(tls.connector()?) } else { None };
+        let pool = Pool::builder(TokioExecutor::new()).build(Connector { tls });
+        let named = servers.into_iter().map(|server| (server.clone(), Arc::from(server.to_string())));
+        let (servers, current) = (named.collect(), Arc::default());
+        Ok(Self { pool, servers, current, secret, patience, most_bytes })
+    }
+
+    /// Asks for a page. `wait` is how long the server was told to take its time.
+    pub async fn get(&self, path: &str, wait: Duration) -> Result<Answer, ClientError> {
+        self.ask(Method::GET, path, Bytes::new(), wait).await
+    }
+
+    /// Asks with any method and body.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<Answer, ClientError> {
+        let patience = self.patience + wait;
+        let (at, asked) = (self.current.load(Ordering::Relaxed), self.exchange(method, path, body));
+        let answer = match tokio::time::timeout(patience, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ClientError::Slow { server: self.server(at), patience }),
+        };
+        let failed = match &answer {
+            Ok(answer) => answer.status.is_server_error(),
+            Err(_) => true,
+        };
+        if failed {
+            self.turn_from(at);
+        }
+        answer
+    }
+
+    /// A page that is right, or why it is not.
+    pub async fn page(&self, path: &str, wait: Duration) -> Result<Answer, ClientError> {
+        self.get(path, wait).await?.ok()
+    }
+
+    /// A stream of events that the server sends for as long as it likes.
+    pub async fn events(&self, path: &str) -> Result<EventStream, ClientError> {
+        let at = self.current.load(Ordering::Relaxed);
+        let request = self.request(
+            at,
+            Question { method: Method::GET, path, body: Bytes::new(), accept: "text/event-stream" },
+        )?;
+        self.stream(at, request).await.map(EventStream)
+    }
+
+    /// An answer that goes on for as long as the server likes, line by line.
+    pub async fn lines(&self, method: Method, path: &str, body: Bytes) -> Result<LineStream, ClientError> {
+        let at = self.current.load(Ordering::Relaxed);
+        let request = self.request(at, Question { method, path, body, accept: JSON })?;
+        self.stream(at, request).await
+    }
+
+    async fn stream(&self, at: usize, request: Request<Full<Bytes>>) -> Result<LineStream, ClientError> {
+        let (server, patience) = (self.server(at), self.patience);
+        let begun = tokio::time::timeout(patience, self.begin(at, request)).await;
+        let begun =
+            begun.unwrap_or_else(|_| Err(ClientError::Slow { server: Arc::clone(&server), patience }));
+        let begun = begun.and_then(|response| match response.status() {
+            StatusCode::OK => Ok(LineStream::new(response.into_body(), Arc::clone(&server))),
+            status => Err(ClientError::Refused { server, status }),
+        });
+        if begun.is_err() {
+            self.turn_from(at);
+        }
+        begun
+    }
+
+    /// The next one is asked from now on, unless somebody has turned already.
+    fn turn_from(&self, at: usize) {
+        let next = (at + 1) % self.servers.len().max(1);
+        // Who lost this race finds that another has done it.
+        let _done = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, ClientError> {
+        let at = self.current.load(Ordering::Relaxed);
+        let request = self.request(at, Question { method, path, body, accept: JSON })?;
+        let response = self.begin(at, request).await?;
+        let (parts, body) = response.into_parts();
+        let server = self.server(at);
+        let body = Limited::new(body, self.most_bytes).collect().await;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => ClientError::Large { server: Arc::clone(&server), most: self.most_bytes },
+            None => ClientError::Reach { server: Arc::clone(&server), why: deepest(&*error) },
+        });
+        Ok(Answer { status: parts.status, headers: parts.headers, body: body?.to_bytes(), server })
+    }
+
+    fn request(&self, at: usize, question: Question<'_>) -> Result<Request<Full<Bytes>>, ClientError> {
+        let Question { method, path, body, accept } = question;
+        let wrong = || ClientError::Path { path: path.to_owned() };
+        let (address, _) = self.servers.get(at).ok_or_else(wrong)?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = address.page(path).ok_or_else(wrong)?;
+        let headers = request.headers_mut();
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        if let Some(value) = address.authorization() {
+            headers.insert(AUTHORIZATION, value.clone());
+        }
+        if let Some(Secret { name, value }) = &self.secret {
+            headers.insert(name.clone(), value.clone());
+        }
+        Ok(request)
+    }
+
+    async fn begin(
+        &self,
+        at: usize,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let asked = self.pool.request(request).await;
+        asked.map_err(|error| ClientError::Reach { server: self.server(at), why: deepest(&error) })
+    }
+
+    fn server(&self, at: usize) -> Arc<str> {
+        self.servers.get(at).map(|(_, name)| Arc::clone(name)).unwrap_or_else(|| Arc::from(""))
+    }
+}
+
+impl Answer {
+    pub fn ok(self) -> Result<Self, ClientError> {
+        if self.status == StatusCode::OK {
+            return Ok(self);
+        }
+        Err(ClientError::Refused { server: self.server, status: self.status })
+    }
+
+    /// What is not UTF-8 becomes replacement characters, so that one object with such a name is wrong and not all.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
+        let read = serde_json::from_str(&String::from_utf8_lossy(&self.body));
+        read.map_err(|error| ClientError::Form { server: Arc::clone(&self.server), why: error.to_string() })
+    }
+
+    /// A header that has a number.
+    pub fn number(&self, header: &str) -> Option<u64> {
+        self.headers.get(header)?.to_str().ok()?.parse().ok()
+    }
+
+    /// Something else is wrong with this answer.
+    pub fn wrong(&self, why: impl fmt::Display) -> ClientError {
+        ClientError::Form { server: Arc::clone(&self.server), why: why.to_string() }
+    }
+}
+
+/// The innermost cause is what people look for; those around it say that something failed.
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}

@@ -1,0 +1,117 @@
+//! As much of Marathon's REST interface as the adapter asks for, written from its public description.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing};
+use parking_lot::Mutex;
+use pilot_source::contract::{Condition, Registered};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::BroadcastStream;
+
+/// Tasks by app.
+type Apps = BTreeMap<String, BTreeMap<String, (Registered, Condition)>>;
+
+#[derive(Clone)]
+struct Marathon {
+    apps: Arc<Mutex<Apps>>,
+    events: broadcast::Sender<String>,
+}
+
+/// Ends streams.
+const END: &str = "end";
+
+pub(crate) struct Standin {
+    pub(crate) address: SocketAddr,
+    marathon: Marathon,
+    serving: JoinSet<std::io::Result<()>>,
+}
+
+impl Standin {
+    pub(crate) async fn start() -> Self {
+        let marathon = Marathon { apps: Arc::default(), events: broadcast::channel(100_000).0 };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut standin = Self { address, marathon, serving: JoinSet::new() };
+        standin.serve(listener);
+        standin
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let router = Router::new()
+            .route("/v2/apps", routing::get(apps))
+            .route("/v2/apps/{id}", routing::get(app))
+            .route("/v2/events", routing::get(events))
+            .route("/ping", routing::get(|| async { "pong" }))
+            .with_state(self.marathon.clone());
+        self.serving.spawn(axum::serve(listener, router).into_future());
+    }
+
+    pub(crate) async fn stop_and_start(&mut self) {
+        self.serving.shutdown().await;
+        // Connections outlive who accepted them; streams that stand are over.
+        let _heard = self.marathon.events.send(END.to_owned());
+        self.marathon.events = broadcast::channel(100_000).0;
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.serve(listener);
+    }
+
+    pub(crate) fn put(&self, app: &str, instance: &Registered, condition: Condition) {
+        let mut apps = self.marathon.apps.lock();
+        apps.entry(app.to_owned()).or_default().insert(instance.id.clone(), (instance.clone(), condition));
+        self.tell("status_update_event", app);
+    }
+
+    pub(crate) fn remove(&self, app: &str) {
+        self.marathon.apps.lock().remove(app).unwrap();
+        self.tell("app_terminated_event", app);
+    }
+
+    fn tell(&self, name: &str, app: &str) {
+        let data = json!({"appId": format!("/{app}"), "eventType": name});
+        // Nobody may listen.
+        let _heard = self.marathon.events.send(format!("event: {name}\r\ndata: {data}\r\n\r\n"));
+    }
+}
+
+fn shown(name: &str, tasks: &BTreeMap<String, (Registered, Condition)>) -> Value {
+    let task = |(instance, condition): &(Registered, Condition)| {
+        json!({"id": instance.id, "host": instance.address, "state": "TASK_RUNNING", "ports": [instance.port],
+            "healthCheckResults": [{"alive": *condition == Condition::Well}]})
+    };
+    // Labels belong to an app, and all its tasks have them.
+    let labels =
+        tasks.values().next_back().map(|(instance, _)| instance.metadata.clone()).unwrap_or_default();
+    json!({"id": format!("/{name}"), "labels": labels, "tasks": tasks.values().map(task).collect::<Value>(),
+        "healthChecks": [{"protocol": "MESOS_HTTP"}]})
+}
+
+async fn apps(State(marathon): State<Marathon>) -> Response {
+    let apps = marathon.apps.lock();
+    let all: Value = apps.iter().map(|(name, tasks)| shown(name, tasks)).collect();
+    json!({"apps": all}).to_string().into_response()
+}
+
+async fn app(State(marathon): State<Marathon>, Path(name): Path<String>) -> Response {
+    let apps = marathon.apps.lock();
+    match apps.get(&name) {
+        Some(tasks) => json!({"app": shown(&name, tasks)}).to_string().into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn events(State(marathon): State<Marathon>) -> Response {
+    let lines = BroadcastStream::new(marathon.events.subscribe());
+    let lines = lines.take_while(|line| line.as_ref().is_ok_and(|line| line != END));
+    let hello = tokio_stream::once(Ok("event: event_stream_attached\r\ndata: {}\r\n\r\n".to_owned()));
+    Body::from_stream(hello.chain(lines)).into_response()
+}

@@ -1,0 +1,187 @@
+//! The contracts of registries and of stores on the memory registry, over its own interface.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use pilot_config::ReadOptions;
+use pilot_source::contract::{Follower, Mirror, Registered};
+use pilot_source::{RegistryOptions, Source as _};
+use pilot_source_http::{Answer, Client, ClientOptions, Secret, ServerAddress};
+use pilot_source_memory::{MemoryOptions, MemorySource};
+use pilot_source_store::contract::rule;
+use serde_json::{Value, json};
+
+const TOKEN: &str = "open sesame";
+
+struct Memory {
+    follower: Follower,
+    client: Client,
+}
+
+fn client(address: SocketAddr, token: &str) -> Client {
+    let server = ServerAddress::parse(&address.to_string()).unwrap();
+    let secret = Secret::new("authorization", &format!("Bearer {token}"));
+    Client::new(ClientOptions { secret, ..ClientOptions::new(vec![server]) }).unwrap()
+}
+
+impl Memory {
+    async fn start() -> (Self, SocketAddr) {
+        let registry = RegistryOptions::new("memory", "service.mesh");
+        let options = MemoryOptions { registry, read: ReadOptions::default(), token: Some(TOKEN.to_owned()) };
+        let source = MemorySource::listen(SocketAddr::from(([127, 0, 0, 1], 0)), options).unwrap();
+        assert_eq!(source.name(), "memory");
+        let address = source.address().unwrap();
+        let mut follower = Follower::start(Box::new(source));
+        follower.until("that there is nothing", |mirror| mirror.ready).await;
+        (Self { follower, client: client(address, TOKEN) }, address)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: &str) -> Answer {
+        self.client.ask(method, path, body.to_owned().into(), Duration::from_secs(30)).await.unwrap()
+    }
+
+    async fn register(&self, instance: &Registered, ttl: u64) -> StatusCode {
+        let body = json!({"address": instance.address, "port": instance.port, "metadata": instance.metadata, "ttlSeconds": ttl});
+        let path = format!("/v1/services/{}/instances/{}", instance.service, instance.id);
+        self.ask(Method::PUT, &path, &body.to_string()).await.status
+    }
+}
+
+fn told(mirror: &Mirror) -> Vec<String> {
+    let each = |object: &pilot_model::Object| match object {
+        pilot_model::Object::ServiceEntry(config) => {
+            format!("{} {}", config.spec.hosts[0], config.spec.endpoints.len())
+        }
+        pilot_model::Object::DestinationRule(config) => format!("rule {}", config.spec.host),
+        other => panic!("{other:?}"),
+    };
+    mirror.objects().map(each).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_come_change_and_go() {
+    let (mut memory, _) = Memory::start().await;
+    let one = Registered::new("shop", "1", 8080).with("version", "v1");
+    assert_eq!(memory.register(&one, 0).await, StatusCode::OK);
+    memory.follower.until("an instance", |mirror| told(mirror) == ["shop.service.mesh 1"]).await;
+    memory.register(&Registered::new("shop", "2", 8080), 0).await;
+    memory.follower.until("another", |mirror| told(mirror) == ["shop.service.mesh 2"]).await;
+    let health = |healthy: bool| json!({"healthy": healthy}).to_string();
+    memory.ask(Method::PUT, "/v1/services/shop/instances/2/health", &health(false)).await;
+    memory.follower.until("an ill one", |mirror| told(mirror) == ["shop.service.mesh 1"]).await;
+    memory.ask(Method::PUT, "/v1/services/shop/instances/2/health", &health(true)).await;
+    memory.follower.until("a healthy one", |mirror| told(mirror) == ["shop.service.mesh 2"]).await;
+    memory.ask(Method::DELETE, "/v1/services/shop/instances/2", "").await;
+    memory.follower.until("one less", |mirror| told(mirror) == ["shop.service.mesh 1"]).await;
+    memory.follower.mirror.rows = 0;
+    memory.register(&one.with("version", "v2"), 0).await;
+    memory.follower.until("one row", |mirror| mirror.rows == 1).await;
+    memory.ask(Method::DELETE, "/v1/services/shop/instances/1", "").await;
+    memory.follower.until("nothing", |mirror| told(mirror).is_empty()).await;
+    assert!(memory.follower.mirror.issues.is_empty());
+    memory.follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_heartbeat_an_instance_is_gone() {
+    let (mut memory, _) = Memory::start().await;
+    memory.register(&Registered::new("shop", "1", 8080), 1).await;
+    memory.register(&Registered::new("shop", "2", 8080), 3600).await;
+    memory.follower.until("both", |mirror| told(mirror) == ["shop.service.mesh 2"]).await;
+    let beat = memory.ask(Method::PUT, "/v1/services/shop/instances/2/heartbeat", "").await;
+    assert_eq!(beat.status, StatusCode::NO_CONTENT);
+    memory.follower.until("that one expired", |mirror| told(mirror) == ["shop.service.mesh 1"]).await;
+    let beat = memory.ask(Method::PUT, "/v1/services/shop/instances/1/heartbeat", "").await;
+    assert_eq!(beat.status, StatusCode::NOT_FOUND);
+    memory.follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_registers_wrongly_is_told() {
+    let (memory, address) = Memory::start().await;
+    let put = |path: &'static str, body: Value| memory.ask_text(path, body);
+    for (path, body, why) in [
+        ("/v1/services/shop/instances/1", json!({"address": "10.0.0.1"}), "port: is missing"),
+        (
+            "/v1/services/shop/instances/1",
+            json!({"address": "a b", "port": 80}),
+            "neither an IP nor a host name",
+        ),
+        (
+            "/v1/services/shop/instances/1",
+            json!({"address": "10.0.0.1", "port": 70000}),
+            "70000 is not a port",
+        ),
+        (
+            "/v1/services/shop/instances/1",
+            json!({"adress": "10.0.0.1", "port": 80}),
+            "unknown field `adress`",
+        ),
+        ("/v1/services/a%20b/instances/1", json!({"address": "10.0.0.1", "port": 80}), "is not a host name"),
+    ] {
+        let (status, answer) = put(path, body).await;
+        assert!(status == StatusCode::BAD_REQUEST && answer.contains(why), "{answer} should say {why}");
+    }
+    let large = json!({"address": "10.0.0.1", "port": 80, "metadata": {"x": "y".repeat(2 << 20)}});
+    assert_eq!(put("/v1/services/shop/instances/1", large).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let stranger = client(address, "wrong").get("/v1/services", Duration::ZERO).await.unwrap();
+    assert_eq!(stranger.status, StatusCode::UNAUTHORIZED);
+    memory.follower.stop().await;
+}
+
+impl Memory {
+    async fn ask_text(&self, path: &str, body: Value) -> (StatusCode, String) {
+        let answer = self.ask(Method::PUT, path, &body.to_string()).await;
+        (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_for_a_change_is_told_of_it() {
+    let (memory, _) = Memory::start().await;
+    memory.register(&Registered::new("shop", "1", 8080), 0).await;
+    let first: Value = memory.ask(Method::GET, "/v1/services", "").await.json().unwrap();
+    let version = first["version"].as_u64().unwrap();
+    let path = format!("/v1/services?after={version}&wait=30");
+    let (second, status) = tokio::join!(memory.ask(Method::GET, &path, ""), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        memory.register(&Registered::new("cart", "1", 8080), 0).await
+    });
+    assert_eq!(status, StatusCode::OK);
+    let second: Value = second.json().unwrap();
+    assert!(second["version"].as_u64().unwrap() > version && second["services"]["cart"]["1"]["port"] == 8080);
+    memory.follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_are_written_read_and_guarded_against_lost_writes() {
+    let (mut memory, address) = Memory::start().await;
+    let put = memory.ask(Method::PUT, "/v1/rules/shop", &rule("shop", 1)).await;
+    assert_eq!(put.status, StatusCode::NO_CONTENT);
+    memory.follower.until("a rule", |mirror| told(mirror) == ["rule h1.example.com"]).await;
+    let bad = memory.ask(Method::PUT, "/v1/rules/shop", "kind: [").await;
+    assert!(bad.status == StatusCode::BAD_REQUEST && bad.body.windows(8).any(|w| w == b"not YAML"));
+
+    // Two who write what they have both seen: the second one learns that there is something newer.
+    let seen = put.headers["etag"].to_str().unwrap().to_owned();
+    let server = ServerAddress::parse(&address.to_string()).unwrap();
+    let careful = |version: &str| {
+        let secret = Secret::new("if-match", version);
+        let options = ClientOptions { secret, ..ClientOptions::new(vec![server.clone()]) };
+        Client::new(options).unwrap()
+    };
+    let without_token =
+        careful(&seen).ask(Method::PUT, "/v1/rules/shop", rule("shop", 2).into(), Duration::ZERO).await;
+    assert_eq!(without_token.unwrap().status, StatusCode::UNAUTHORIZED);
+    memory.ask(Method::PUT, "/v1/rules/shop", &rule("shop", 3)).await;
+    memory.follower.until("the newer rule", |mirror| told(mirror) == ["rule h3.example.com"]).await;
+    let text = memory.ask(Method::GET, "/v1/rules/shop", "").await;
+    assert!(String::from_utf8_lossy(&text.body).contains("h3.example.com") && text.headers["etag"] != *seen);
+    memory.ask(Method::DELETE, "/v1/rules/shop", "").await;
+    memory.follower.until("no rule", |mirror| told(mirror).is_empty()).await;
+    let list: Value = memory.ask(Method::GET, "/v1/rules", "").await.json().unwrap();
+    assert_eq!(list["rules"], json!({}));
+    memory.follower.stop().await;
+}

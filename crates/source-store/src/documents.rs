@@ -1,0 +1,251 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use pilot_base::{Hash64, Issue, Name, ObjectRef};
+use pilot_config::{ReadOptions, Reading};
+use pilot_model::{ConfigId, Kind, Object, ObjectKey};
+use pilot_source::{Batch, Event, Keeps};
+
+/// All documents of one store, and what they say.
+pub struct Documents {
+    store: Name,
+    options: ReadOptions,
+    documents: BTreeMap<String, Document>,
+    /// The documents that say an object; of several, the first by its key counts.
+    sayers: BTreeMap<ObjectKey, BTreeSet<String>>,
+    begun: bool,
+    trouble: Option<String>,
+}
+
+struct Document {
+    content: Hash64,
+    objects: BTreeMap<ObjectKey, (Kind, ConfigId, Object)>,
+    is_troubled: bool,
+}
+
+/// A document of this size is not one that people or tools write for a mesh.
+const MAX_BYTES: usize = 16 << 20;
+
+impl Documents {
+    /// `store` is how people call it.
+    pub fn new(store: Name, options: ReadOptions) -> Self {
+        let (documents, sayers) = Default::default();
+        Self { store, options, documents, sayers, begun: false, trouble: None }
+    }
+
+    /// These are all documents there are, told in one batch.
+    pub fn replace(&mut self, all: impl IntoIterator<Item = (String, Vec<u8>)>) -> Batch {
+        let mut batch = self.found();
+        let mut seen = BTreeSet::new();
+        for (key, bytes) in all {
+            self.put_into(&key, &bytes, &mut batch);
+            seen.insert(key);
+        }
+        let gone: Vec<String> = self.documents.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+        for key in gone {
+            self.remove_into(&key, &mut batch);
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            // Of what one document said and another says better, the last word counts.
+            let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
+            for event in std::mem::take(&mut batch.events) {
+                match event {
+                    Event::Apply(object) => _ = last.insert(object.key(), object),
+                    Event::Delete(key) => _ = last.remove(&key),
+                    _ => {}
+                }
+            }
+            batch.events.push(Event::Init);
+            batch.events.extend(last.into_values().map(Event::InitApply));
+            batch.events.push(Event::InitDone);
+        }
+        batch
+    }
+
+    /// One document is like this now.
+    pub fn put(&mut self, key: &str, bytes: &[u8]) -> Batch {
+        let mut batch = Batch::default();
+        self.put_into(key, bytes, &mut batch);
+        batch
+    }
+
+    pub fn remove(&mut self, key: &str) -> Batch {
+        let mut batch = Batch::default();
+        self.remove_into(key, &mut batch);
+        batch
+    }
+
+    pub fn found(&mut self) -> Batch {
+        let issues = self.trouble.take().map(|_| (self.store.clone(), Vec::new()));
+        Batch { events: Vec::new(), issues: issues.into_iter().collect() }
+    }
+
+    fn place(&self, key: &str) -> Name {
+        Name::from(format!("{}/{key}", self.store))
+    }
+
+    fn put_into(&mut self, key: &str, bytes: &[u8], batch: &mut Batch) {
+        let content = Hash64::of(bytes);
+        if self.documents.get(key).is_some_and(|document| document.content == content) {
+            return;
+        }
+        let place = self.place(key);
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) if bytes.len() <= MAX_BYTES => Ok(text),
+            Ok(_) => Err(format!("is larger than {} MiB", MAX_BYTES >> 20)),
+            Err(error) => Err(format!("is not UTF-8: {error}")),
+        };
+        let read = text.map_err(|message| {
+            let object = ObjectRef::new("Document", Name::empty(), key);
+            Issue::error(object, "", message).at(place.as_str())
+        });
+        let read = read.and_then(|text| pilot_config::read(text, &place, &self.options));
+        match read {
+            Err(issue) => {
+                // It keeps what it said.
+                let (objects, is_troubled) = (BTreeMap::new(), false);
+                let unknown = || Document { content, objects, is_troubled };
+                let document = self.documents.entry(key.to_owned()).or_insert_with(unknown);
+                (document.content, document.is_troubled) = (content, true);
+                batch.issues.push((place, vec![issue]));
+            }
+            Ok(reading) => self.say(key, content, reading, batch),
+        }
+    }
+
+    fn say(&mut self, key: &str, content: Hash64, reading: Reading, batch: &mut Batch) {
+        let Reading { objects, broken, mut issues } = reading;
+        let before = self.documents.remove(key);
+        let was_troubled = before.as_ref().is_some_and(|document| document.is_troubled);
+        let before = before.map(|document| document.objects).unwrap_or_default();
+        let mut now: BTreeMap<ObjectKey, (Kind, ConfigId, Object)> = BTreeMap::new();
+        for (object_key, (kind, id, object)) in &before {
+            if broken.iter().any(|(broken_kind, broken_id)| broken_kind == kind && broken_id == id) {
+                now.insert(object_key.clone(), (*kind, id.clone(), object.clone()));
+            }
+        }
+        for (kind, id, object) in objects {
+            now.insert(object.key(), (kind, id, object));
+        }
+        for (object_key, (kind, id, _)) in &now {
+            let sayers = self.sayers.entry(object_key.clone()).or_default();
+            sayers.insert(key.to_owned());
+            if let Some(first) = sayers.first().filter(|first| *first != key) {
+                let message = format!("this object is also in {}, which comes first and counts", first);
+                issues.push(
+                    Issue::error(id.object(*kind), "metadata.name", message).at(self.place(key).as_str()),
+                );
+            }
+        }
+        let gone: Vec<ObjectKey> = before.keys().filter(|key| !now.contains_key(*key)).cloned().collect();
+        let changed: Vec<ObjectKey> = now
+            .iter()
+            .filter(|(object_key, (_, _, object))| {
+                before.get(*object_key).is_none_or(|(_, _, old)| old != object)
+            })
+            .map(|(object_key, _)| object_key.clone())
+            .collect();
+        let is_troubled = !issues.is_empty();
+        self.documents.insert(key.to_owned(), Document { content, objects: now, is_troubled });
+        for object_key in changed {
+            if self.counts(&object_key, key) {
+                self.tell(&object_key, batch);
+            }
+        }
+        for object_key in gone {
+            self.unsay(key, &object_key, batch);
+        }
+        if was_troubled || is_troubled {
+            batch.issues.push((self.place(key), issues));
+        }
+    }
+
+    fn remove_into(&mut self, key: &str, batch: &mut Batch) {
+        let Some(document) = self.documents.remove(key) else { return };
+        for object_key in document.objects.keys() {
+            self.unsay(key, object_key, batch);
+        }
+        if document.is_troubled {
+            batch.issues.push((self.place(key), Vec::new()));
+        }
+    }
+
+    fn counts(&self, object: &ObjectKey, key: &str) -> bool {
+        self.sayers.get(object).and_then(BTreeSet::first).is_some_and(|first| first == key)
+    }
+
+    /// A document no longer says an object: another one's word counts, or the object is gone.
+    fn unsay(&mut self, key: &str, object: &ObjectKey, batch: &mut Batch) {
+        let counted = self.counts(object, key);
+        let Some(sayers) = self.sayers.get_mut(object) else { return };
+        sayers.remove(key);
+        if sayers.is_empty() {
+            self.sayers.remove(object);
+            batch.events.push(Event::Delete(object.clone()));
+        } else if counted {
+            self.tell(object, batch);
+        }
+    }
+
+    fn tell(&self, object: &ObjectKey, batch: &mut Batch) {
+        let first = self.sayers.get(object).and_then(BTreeSet::first);
+        let said = first.and_then(|key| self.documents.get(key)?.objects.get(object));
+        if let Some((_, _, object)) = said {
+            batch.events.push(Event::Apply(object.clone()));
+        }
+    }
+}
+
+impl Keeps for Documents {
+    fn lose(&mut self, why: &str) -> Batch {
+        let message = format!("{why}; what it said before still counts");
+        if self.trouble.as_ref() == Some(&message) {
+            return Batch::default();
+        }
+        let object = ObjectRef::new("ConfigStore", Name::empty(), self.store.clone());
+        let issue = Issue::error(object, "", message.as_str()).at(self.store.as_str());
+        self.trouble = Some(message);
+        Batch { events: Vec::new(), issues: vec![(self.store.clone(), vec![issue])] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilot_base::Name;
+    use pilot_config::ReadOptions;
+    use pilot_source::contract::Mirror;
+
+    use super::Documents;
+
+    fn rule(name: &str, host: &str) -> Vec<u8> {
+        let head =
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {namespace: shop, name: ";
+        format!("{head}{name}}}\nspec: {{host: {host}}}\n").into_bytes()
+    }
+
+    fn hosts(mirror: &Mirror) -> Vec<String> {
+        let host = |object: &pilot_model::Object| match object {
+            pilot_model::Object::DestinationRule(config) => config.spec.host.to_string(),
+            other => panic!("{other:?}"),
+        };
+        mirror.objects().map(host).collect()
+    }
+
+    #[test]
+    fn of_two_documents_that_say_the_same_the_first_counts() {
+        let mut documents = Documents::new(Name::new("store"), ReadOptions::default());
+        let mut mirror = Mirror::default();
+        mirror.apply(documents.replace([("b".into(), rule("r", "b.com")), ("a".into(), rule("r", "a.com"))]));
+        assert_eq!(hosts(&mirror), ["a.com"]);
+        mirror.apply(documents.put("b", &rule("r", "c.com")));
+        let issue = mirror.issues.values().flatten().next().unwrap().to_string();
+        assert!(issue.starts_with("store/b") && issue.contains("also in a"), "{issue}");
+        mirror.apply(documents.remove("a"));
+        assert_eq!(hosts(&mirror), ["c.com"]);
+        mirror.apply(documents.put("b", b"kind: ["));
+        assert_eq!((hosts(&mirror), mirror.issues.len()), (vec!["c.com".to_owned()], 1));
+        mirror.apply(documents.put("b", &[0xff]));
+        assert!(mirror.issues.values().flatten().next().unwrap().to_string().contains("not UTF-8"));
+        mirror.apply(documents.replace([]));
+        assert_eq!((hosts(&mirror).len(), mirror.issues.len()), (0, 0));
+    }
+}

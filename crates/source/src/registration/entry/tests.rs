@@ -1,0 +1,104 @@
+use pilot_model::{Object, Protocol, Resolution, ServiceEntry};
+
+use crate::registration::{Instance, InstancePort, Registration, RegistryOptions};
+
+fn instance(id: &str, address: &str, port: u32, metadata: &[(&str, &str)]) -> Instance {
+    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let ports = vec![InstancePort { number: port, ..InstancePort::default() }];
+    Instance { id: id.into(), address: address.into(), ports, metadata, ..Instance::default() }
+}
+
+fn read(name: &str, instances: Vec<Instance>) -> (Option<ServiceEntry>, Vec<String>) {
+    let registration = Registration { name: name.into(), instances, ..Registration::default() };
+    let (object, issues) = RegistryOptions::new("consul", "service.consul").entry(&registration);
+    let entry = object.map(|object| match object {
+        Object::ServiceEntry(config) => config.spec,
+        other => panic!("not a ServiceEntry: {other:?}"),
+    });
+    (entry, issues.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn metadata_become_labels_and_settings() {
+    let settings = [
+        ("version", "v1"),
+        ("protocol", "http"),
+        ("istio-service-port", "80"),
+        ("istio-service-account", "reviews"),
+        ("istio-locality", "r1/z1"),
+        ("istio-network", "n1"),
+        ("istio-weight", "7"),
+    ];
+    let (entry, issues) = read("reviews", vec![instance("a", "10.0.0.1", 21_000, &settings)]);
+    let entry = entry.unwrap();
+    assert_eq!((issues.len(), entry.hosts[0].as_str()), (0, "reviews.service.consul"));
+    assert_eq!((entry.ports[0].number, entry.ports[0].protocol), (80, Protocol::Http));
+    let endpoint = &entry.endpoints[0];
+    assert_eq!(endpoint.ports["port-80"], 21_000);
+    assert_eq!(endpoint.labels.get("version").unwrap(), "v1");
+    let said = (&*endpoint.service_account, &*endpoint.locality, &*endpoint.network, endpoint.weight);
+    assert_eq!(said, ("reviews", "r1/z1", "n1", 7));
+}
+
+#[test]
+fn every_instance_serves_every_port_with_its_own() {
+    let (entry, _) =
+        read("reviews", vec![instance("a", "10.0.0.1", 9080, &[]), instance("b", "10.0.0.2", 9081, &[])]);
+    let entry = entry.unwrap();
+    assert_eq!(entry.ports.iter().map(|port| port.number).collect::<Vec<_>>(), [9080, 9081]);
+    for (endpoint, port) in entry.endpoints.iter().zip([9080, 9081]) {
+        assert!(["port-9080", "port-9081"].iter().all(|name| endpoint.ports[*name] == port));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_and_the_rest_goes_on() {
+    let long = "x".repeat(1 << 20);
+    let (entry, issues) = read(
+        "reviews",
+        vec![
+            instance("a", "10.0.0.1", 9080, &[("notes", &long)]),
+            instance("b", "no host", 9080, &[]),
+            instance("c", "10.0.0.3", 99_999, &[]),
+            instance("d", "10.0.0.4", 9080, &[]),
+            instance("d", "10.0.0.5", 9080, &[]),
+            instance("e", &long, 9080, &[]),
+        ],
+    );
+    let addresses: Vec<String> = entry.unwrap().endpoints.iter().map(|e| e.address.to_string()).collect();
+    assert_eq!(addresses, ["10.0.0.1", "10.0.0.5"]);
+    let all = issues.join("\n");
+    assert!(all.len() < 2000, "{all}");
+    for told in [
+        "consul: error: ServiceEntry default/reviews.consul: instances[d]: this id is registered twice",
+        "\"no host\" is neither an IP nor a host name",
+        "99999 is not a port",
+        "instances[a]: 1 metadata are no labels",
+    ] {
+        assert!(all.contains(told), "{told} is not told in:\n{all}");
+    }
+    let (entry, issues) = read("no host!", vec![instance("a", "10.0.0.1", 9080, &[])]);
+    assert!(
+        entry.is_none() && issues[0].contains("\"no host!.service.consul\" is not a host name"),
+        "{issues:?}"
+    );
+}
+
+#[test]
+fn ill_instances_keep_the_service_and_names_are_looked_up() {
+    let mut ill = instance("a", "10.0.0.1", 9080, &[]);
+    ill.is_unhealthy = true;
+    let (entry, _) = read("reviews", vec![ill]);
+    let entry = entry.unwrap();
+    assert_eq!((entry.ports.len(), entry.endpoints.len()), (1, 0));
+    let (entry, _) = read("reviews", vec![instance("a", "host.example.com", 9080, &[])]);
+    assert_eq!(entry.unwrap().resolution, Resolution::Dns);
+}
+
+#[test]
+fn of_made_up_ports_not_too_many_are_used() {
+    let many = (0..40).map(|i| instance(&format!("i{i:02}"), "10.0.0.1", 20_000 + i, &[])).collect();
+    let (entry, issues) = read("reviews", many);
+    assert_eq!(entry.unwrap().ports.len(), 16);
+    assert!(issues[0].contains("istio-service-port"), "{issues:?}");
+}

@@ -1,0 +1,231 @@
+//! One service in three registries, split by one rule, on a real Envoy, while its instances come and go.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod servers;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pilot_testkit::backend::Backends;
+use pilot_testkit::http_call;
+use pilot_testkit::process::{Process, free_address};
+use pilot_testkit::scenario::{Backend, Call};
+use pilot_testkit::server::PilotServer;
+use pilot_testkit::tools::Tools;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+
+use servers::{Registry, Reviews, SERVICE_PORT, Servers, programs};
+
+const HOST: &str = "reviews.mesh.test";
+
+const RULES: &str = r#"
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: reviews, namespace: default}
+spec:
+  host: reviews.mesh.test
+  subsets:
+  - {name: v1, labels: {version: v1}}
+  - {name: v2, labels: {version: v2}}
+  - {name: v3, labels: {version: v3}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: default}
+spec:
+  hosts: [reviews.mesh.test]
+  http:
+  - retries: {attempts: 0}
+    route:
+    - {destination: {host: reviews.mesh.test, subset: v1}, weight: 40}
+    - {destination: {host: reviews.mesh.test, subset: v2}, weight: 30}
+    - {destination: {host: reviews.mesh.test, subset: v3}, weight: 30}
+"#;
+
+/// Three instances of each version: two serve at any time, the third comes and another one goes.
+fn reviews() -> Vec<Reviews> {
+    let versions = [(Registry::Consul, "v1"), (Registry::Eureka, "v2"), (Registry::ZooKeeper, "v3")];
+    let instance = |(place, (registry, version)): (u8, (Registry, &'static str)), number: u8| Reviews {
+        registry,
+        id: format!("reviews-{version}-{number}"),
+        at: SocketAddr::from(([127, 0, 1, 100 + 10 * place + number], 18_480)),
+        version,
+    };
+    (0..).zip(versions).flat_map(|version| (0..3).map(move |number| instance(version, number))).collect()
+}
+
+fn start_agent(
+    scratch: &Path,
+    server: &PilotServer,
+    admin: SocketAddr,
+    tools: &Tools,
+) -> anyhow::Result<Process> {
+    let proxy_config = json!({
+        "binaryPath": tools.envoy()?,
+        "configPath": scratch.join("proxy"),
+        "discoveryAddress": server.grpc.to_string(),
+        "proxyAdminPort": admin.port(),
+        "statusPort": 0,
+        "concurrency": 1,
+        "terminationDrainDuration": "0s",
+    });
+    let mut command = Command::new(tools.own("pilot-agent")?);
+    command
+        .env("PROXY_CONFIG", proxy_config.to_string())
+        .env("POD_NAME", "productpage")
+        .env("POD_NAMESPACE", "default")
+        .env("INSTANCE_IP", "127.0.0.1")
+        .env("ISTIO_META_INTERCEPTION_MODE", "NONE")
+        .env("ENVOY_STATUS_PORT", "0")
+        .env("ENVOY_PROMETHEUS_PORT", "0")
+        .args(["proxy", "sidecar", "--domain=default.svc.cluster.local"]);
+    Process::start("pilot-agent", scratch, &mut command)
+}
+
+fn call() -> Call {
+    serde_json::from_value(json!({"get": format!("http://{HOST}:{SERVICE_PORT}/")})).unwrap()
+}
+
+/// Who answered how often, and how often nobody did.
+#[derive(Default, Debug)]
+struct Tally {
+    answers: BTreeMap<String, u32>,
+    failures: Vec<String>,
+}
+
+async fn keep_calling(stop: Arc<AtomicBool>) -> Tally {
+    let mut tally = Tally::default();
+    while !stop.load(Ordering::Relaxed) {
+        match http_call::make(&call(), None).await {
+            Ok(seen) if seen.status == 200 => {
+                *tally.answers.entry(seen.from.unwrap_or_default()).or_default() += 1
+            }
+            Ok(seen) => tally.failures.push(format!("status {}", seen.status)),
+            Err(error) => tally.failures.push(error.to_string()),
+        }
+    }
+    tally
+}
+
+/// Does Envoy have an instance?
+async fn envoy_has(admin: SocketAddr, at: SocketAddr) -> bool {
+    let page = http_call::get(admin, "/clusters").await;
+    page.is_ok_and(|(_, body)| body.contains(&format!("::{at}::")))
+}
+
+/// How long it takes from the registry to Envoy.
+#[allow(clippy::disallowed_methods, reason = "a measurement, of which nothing depends")]
+async fn until_envoy(agent: &mut Process, admin: SocketAddr, (at, is_there): (SocketAddr, bool)) -> Duration {
+    let began = std::time::Instant::now();
+    let arrived = || async { envoy_has(admin, at).await == is_there };
+    agent.until("Envoy has what the registry has", arrived).await.unwrap();
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_rule_splits_a_service_of_three_registries() {
+    let tools = Tools::of_environment();
+    if let Some(why) = tools.why_skip_envoy() {
+        println!("skipped: {why}");
+        return;
+    }
+    let Some(programs) = programs() else {
+        println!("skipped: `make components` gets Consul, Eureka and ZooKeeper");
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let all = reviews();
+    let backend = |one: &Reviews| -> (String, Backend) {
+        (one.id.clone(), serde_json::from_value(json!({"at": one.at.to_string()})).unwrap())
+    };
+    let _backends = Backends::start(&all.iter().map(backend).collect(), None).await.unwrap();
+    let servers = Servers::start(scratch.path(), programs).await.unwrap();
+    for one in all.iter().filter(|one| !one.id.ends_with("-2")) {
+        servers.register(one).await.unwrap();
+    }
+    std::fs::create_dir(scratch.path().join("config")).unwrap();
+    std::fs::write(scratch.path().join("config/rules.yaml"), RULES).unwrap();
+    let flags = [
+        "--registries=Consul,Eureka,ZooKeeper".to_owned(),
+        "--registryDomain=mesh.test".to_owned(),
+        format!("--consulserverURL=http://{}", servers.consul),
+        format!("--eurekaserverURL=http://{}/eureka", servers.eureka),
+        "--eurekaserverInterval=100ms".to_owned(),
+        format!("--zookeeperserverURL={}", servers.zookeeper),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let env = [("PILOT_ENABLE_ALPN_FILTER", "false"), ("PILOT_ENABLE_METADATA_EXCHANGE", "false")];
+    let server = PilotServer::start_in(scratch.path(), &flags, &env).await.unwrap();
+    let admin = free_address().unwrap();
+    let mut agent = start_agent(scratch.path(), &server, admin, &tools).unwrap();
+    for one in all.iter().filter(|one| !one.id.ends_with("-2")) {
+        until_envoy(&mut agent, admin, (one.at, true)).await;
+    }
+    let answers = || async { http_call::make(&call(), None).await.is_ok_and(|seen| seen.status == 200) };
+    agent.until("Envoy answers", answers).await.unwrap();
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut callers = JoinSet::new();
+    for _ in 0..2 {
+        callers.spawn(keep_calling(Arc::clone(&stop)));
+    }
+    let mut spans: BTreeMap<Registry, Vec<Duration>> = BTreeMap::new();
+    for round in 0..5_usize {
+        for version in all.chunks(3) {
+            // The one that is out comes in, and then another one goes out.
+            let (comes, goes) = (&version[(round + 2) % 3], &version[round % 3]);
+            servers.register(comes).await.unwrap();
+            let span = until_envoy(&mut agent, admin, (comes.at, true)).await;
+            spans.entry(comes.registry).or_default().push(span);
+            servers.deregister(goes).await.unwrap();
+            until_envoy(&mut agent, admin, (goes.at, false)).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (mut total, mut by_version) = (0, BTreeMap::new());
+    while let Some(tally) = callers.join_next().await {
+        let Tally { answers, failures } = tally.unwrap();
+        assert_eq!(failures, Vec::<String>::new(), "no request fails while instances come and go");
+        for (from, count) in answers {
+            total += count;
+            let version =
+                from.trim_start_matches("reviews-").split('-').next().unwrap_or_default().to_owned();
+            *by_version.entry(version).or_insert(0) += count;
+        }
+    }
+    println!("{total} requests, 0 failures: {by_version:?}");
+    for (registry, mut spans) in spans {
+        spans.sort();
+        println!(
+            "{registry:?}: from the registry to Envoy in {:?} (median), {:?} (longest)",
+            spans[2], spans[4]
+        );
+    }
+    assert_eq!(by_version.keys().collect::<Vec<_>>(), ["v1", "v2", "v3"]);
+    seen_by_people(&server, &tools).await;
+}
+
+/// What `pilotctl registry` and the pages show.
+async fn seen_by_people(server: &PilotServer, tools: &Tools) {
+    let (_, body) = http_call::get(server.monitoring, "/debug/registry/endpoints").await.unwrap();
+    let endpoints: Vec<Value> = serde_json::from_str(&body).unwrap();
+    assert_eq!(endpoints.len(), 6, "{body}");
+    let address = server.monitoring.to_string();
+    let mut command = Command::new(tools.own("pilotctl").unwrap());
+    let shown = command.args(["registry", "sources", "--address", &address]).output().await.unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    println!("{shown}");
+    for source in ["consul", "eureka", "zookeeper"] {
+        let line = shown.lines().find(|line| line.starts_with(source));
+        let words: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
+        assert_eq!(words.get(1..4), Some(&["ok", "1", "2"][..]), "{shown}");
+    }
+    let (_, metrics) = http_call::get(server.monitoring, "/metrics").await.unwrap();
+    assert!(metrics.contains("pilot_source_up{source=\"zookeeper\"} 1"), "{metrics}");
+}
