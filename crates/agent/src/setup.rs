@@ -6,11 +6,13 @@ use pilot_base::Millis;
 use crate::args::{DEFAULT_MESH_FILE, ProxyArgs};
 use crate::bootstrap::{self, BootstrapOptions, LogFormat, Stack, XdsProtocol};
 use crate::envoy_args::{ArgsOptions, envoy_args, read_override};
+use crate::grpc::Upstream;
 use crate::health::ReadinessProbe;
 use crate::node::{Node, NodeOptions, ProxyType};
 use crate::proxy_config::{self, Places, ProxyConfig, Tracer};
 use crate::supervise::{Drain, Restart, Settings};
 use crate::surroundings::Surroundings;
+use crate::{control_plane, identity};
 
 /// Everything that was decided before anything was started.
 pub(crate) struct Setup {
@@ -23,6 +25,13 @@ pub(crate) struct Setup {
     pub(crate) domain: String,
     /// How a workload outside of Kubernetes is asked whether it is well.
     pub(crate) probe: Option<ReadinessProbe>,
+    /// Where configuration comes from.
+    pub(crate) xds: Upstream,
+    /// Who the workload is, and who certifies that; nobody if files do.
+    pub(crate) identity: identity::Settings,
+    pub(crate) authority: Option<Upstream>,
+    pub(crate) config_path: PathBuf,
+    pub(crate) node_id: String,
 }
 
 /// How to start an Envoy and to talk to it.
@@ -84,6 +93,9 @@ pub(crate) fn prepare(
         probes_with_proxy_protocol: env.flag("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL") == Some(true),
         counts_connections: matches!(drain, Drain::UntilIdle(_)),
     };
+    let xds = control_plane::xds(&config, env)?;
+    let identity = identity::Settings::read(env, &node.namespace)?;
+    let authority = if identity.only_files { None } else { Some(control_plane::authority(&config, env)?) };
     let file = bootstrap_file(&node, &config, &options)?;
     let args_options = ArgsOptions {
         log_level: &args.proxy_log_level,
@@ -99,6 +111,11 @@ pub(crate) fn prepare(
         own_ports: ports,
     };
     Ok(Setup {
+        xds,
+        identity,
+        authority,
+        config_path: config.config_path,
+        node_id: node.id,
         envoy,
         settings: Settings { restart: restart(args, around), drain },
         status_port: config.status_port,
@@ -220,8 +237,8 @@ mod tests {
 
     #[test]
     fn a_bootstrap_of_the_users_own_is_passed_on() {
-        // Its server may well speak TLS.
-        let setup = setup("", "customConfigFile: /my.yaml\nbinaryPath: /opt/envoy", []).unwrap();
+        let config = format!("{PLAIN}\ncustomConfigFile: /my.yaml\nbinaryPath: /opt/envoy");
+        let setup = setup("", &config, []).unwrap();
         assert_eq!(setup.envoy.args[..2], ["-c", "/my.yaml"]);
         assert_eq!(setup.envoy.binary.to_str(), Some("/opt/envoy"));
     }
@@ -231,7 +248,10 @@ mod tests {
         let error = |flags: &str, config: &str, variable: (&str, &str)| {
             setup(flags, config, [variable]).err().unwrap()
         };
-        assert!(error("", "", ("A", "1")).contains("15012"));
+        let no_root = error("", "", ("A", "1"));
+        assert!(no_root.contains("root-cert.pem") && no_root.contains("XDS_ROOT_CA"), "{no_root}");
+        assert!(error("", PLAIN, ("ECC_CURVE", "P1")).contains("P256 and P384"));
+        assert!(error("", "discoveryAddress: here", ("A", "1")).contains("is not host:port"));
         assert!(error("", PLAIN, ("DISABLE_ENVOY", "true")).contains("DISABLE_ENVOY"));
         assert!(error("--meshConfig /", PLAIN, ("A", "1")).starts_with("cannot read mesh file /: "));
     }

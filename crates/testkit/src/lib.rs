@@ -6,6 +6,7 @@
 //!                                                        └──► seen ──expect──► what is not as it should be
 //! ```
 
+pub mod agent;
 pub mod backend;
 pub mod behave;
 pub mod certificates;
@@ -13,9 +14,11 @@ pub mod expect;
 pub mod http_call;
 pub mod identity;
 pub mod objects;
+pub mod plane;
 pub mod process;
 pub mod scenario;
 pub mod secrets;
 pub mod server;
+pub mod shop;
 pub mod tools;
 pub mod xds_client;

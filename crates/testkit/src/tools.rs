@@ -13,6 +13,9 @@ pub struct Tools {
     /// A folder with Python's gRPC library.
     grpc: Option<PathBuf>,
     istiod: Option<PathBuf>,
+    /// Istio's own agent, and the template that it makes Envoy's bootstrap from.
+    istio_agent: Option<PathBuf>,
+    istio_bootstrap: Option<PathBuf>,
     /// The judge's tool, which stands in for Kubernetes.
     stub: Option<PathBuf>,
     /// Is a missing program a failure instead of a reason to skip?
@@ -28,6 +31,8 @@ impl Tools {
             envoy: path("PILOT_ENVOY"),
             grpc: path("PILOT_GRPC"),
             istiod: path("PILOT_ISTIOD"),
+            istio_agent: path("PILOT_ISTIO_AGENT"),
+            istio_bootstrap: path("PILOT_ISTIO_BOOTSTRAP"),
             stub: path("PILOT_XDSDIFF"),
             required: std::env::var_os("PILOT_REQUIRE_ALL").is_some_and(|v| !v.is_empty()),
         }
@@ -53,6 +58,16 @@ impl Tools {
 
     pub fn istiod(&self) -> anyhow::Result<&Path> {
         self.istiod.as_deref().context("set PILOT_ISTIOD to a built istiod")
+    }
+
+    pub fn istio_agent(&self) -> anyhow::Result<&Path> {
+        self.istio_agent.as_deref().context("set PILOT_ISTIO_AGENT to a built pilot-agent of Istio's")
+    }
+
+    pub fn istio_bootstrap(&self) -> anyhow::Result<&Path> {
+        self.istio_bootstrap
+            .as_deref()
+            .context("set PILOT_ISTIO_BOOTSTRAP to Istio's envoy_bootstrap.json, which its agent needs")
     }
 
     pub fn stub(&self) -> anyhow::Result<&Path> {

@@ -26,7 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("server", &["base", "ca", "config", "envoy-api", "incr", "model", "pipeline", "source", "xds"]),
     ("cli", &["base"]),
     ("discovery", &["base", "ca", "cli", "config", "model", "server", "source", "source-file"]),
-    ("agent", &["base", "cli", "config"]),
+    ("agent", &["base", "ca", "cli", "config"]),
     ("ctl", &["base", "cli", "config", "incr", "model", "pipeline"]),
     ("bench", &["base", "cli", "config"]),
 ];

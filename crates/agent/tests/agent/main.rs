@@ -2,6 +2,7 @@
 //!
 //! Most tests run a script in Envoy's place. Those that need a real Envoy run when `PILOT_ENVOY` names one.
 
+mod relay;
 mod status;
 mod support;
 

@@ -139,9 +139,11 @@ fn start_agent(scratch: &Path, addresses: &Addresses, tools: &Tools) -> anyhow::
         "statusPort": 0,
         "concurrency": 1,
         "terminationDrainDuration": "0s",
+        "controlPlaneAuthPolicy": "NONE",
     });
     let mut command = Command::new(tools.own("pilot-agent")?);
     command
+        .current_dir(scratch)
         .env("PROXY_CONFIG", proxy_config.to_string())
         .env("POD_NAME", "productpage")
         .env("POD_NAMESPACE", "default")
