@@ -174,6 +174,50 @@ async fn configuration_survives_the_loss_of_the_control_plane() {
     assert!(metrics.contains("istio_agent_xds_snapshot_in_use 0"), "{metrics}");
 }
 
+#[tokio::test]
+async fn an_agent_that_starts_without_its_control_plane_has_the_snapshot() {
+    let Some(tools) = tools() else { return };
+    let mut plane = Plane::start(&STOCK).await.unwrap();
+    let shop = Shop::open(&plane.server.config, Wire::Plain, Duration::ZERO).await.unwrap();
+    let place = |name| Place::new(name, plane.server.grpc).plain();
+    let mut cart = PilotAgent::start(&place("cart"), &tools).unwrap();
+    let dns = free_address().unwrap().to_string();
+    let kept = place("web")
+        .env("PILOT_AGENT_XDS_SNAPSHOT", "true")
+        .env("ISTIO_META_DNS_CAPTURE", "true")
+        .env("DNS_PROXY_ADDR", &dns);
+    let mut web = PilotAgent::start(&kept, &tools).unwrap();
+    cart.ready().await.unwrap();
+    web.ready().await.unwrap();
+    until("the call arrives", || async { shop.ask("/").await.is_some() }).await;
+    let file = web.file("proxy/xds-snapshot");
+    let holds = |text: &str| {
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        bytes.windows(text.len()).any(|part| part == text.as_bytes())
+    };
+    let is_whole =
+        || async { ["RouteConfiguration", "ClusterLoadAssignment", "NameTable"].iter().all(|t| holds(t)) };
+    until("all is in the snapshot", is_whole).await;
+
+    plane.server.process.kill().await.unwrap();
+    let mut again = PilotAgent::start_in(web.kill().await.unwrap(), &kept, &tools).unwrap();
+    again.ready().await.unwrap();
+    until("the call arrives without a control plane", || async { shop.ask("/").await.is_some() }).await;
+
+    let folder = again.kill().await.unwrap();
+    let file = folder.path().join("proxy/xds-snapshot");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let damaged = PilotAgent::start_in(folder, &kept, &tools).unwrap();
+    until("it is refused", || async {
+        let output = damaged.process.output();
+        output.contains("is damaged (its checksum is another) and is not used; remove it")
+    })
+    .await;
+}
+
 fn envoy_of(agent: &PilotAgent) -> u32 {
     let output = agent.process.output();
     let line = output.lines().rfind(|line| line.contains("Envoy started")).unwrap();

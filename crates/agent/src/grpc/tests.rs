@@ -1,7 +1,10 @@
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes};
 use proptest::prelude::*;
 
-use super::{Code, Deframer, FrameError, Rope, Socket, SocketError, Status, framed};
+use super::{Code, Deframer, FrameError, Outgoing, Rope, Socket, SocketError, Status, Upstream, framed};
+use crate::proxy_config::HostPort;
 
 fn whole(rope: Rope) -> Vec<u8> {
     rope.into_pieces().flat_map(|piece| piece.to_vec()).collect()
@@ -72,4 +75,21 @@ async fn a_socket_that_cannot_be_is_told_with_what_to_do() {
     drop(second);
     assert!(!path.exists());
     drop(first);
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_is_silent_is_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let upstream = Upstream {
+        server: HostPort { host: "127.0.0.1".to_owned(), port },
+        tls: None,
+        token: None,
+        headers: Vec::new(),
+        keepalive: (Duration::from_millis(20), Duration::from_millis(20)),
+    };
+    let connection = upstream.connect().await.unwrap();
+    let _silent = listener.accept().await.unwrap();
+    let called = upstream.call(connection, "/a/b", Outgoing::once(Bytes::from_static(b"hello"))).await;
+    assert_eq!(called.err().unwrap().status().code, Code::Unavailable);
 }

@@ -48,6 +48,19 @@ impl Errands {
     }
 }
 
+impl Errands {
+    /// Names of before, for want of newer ones.
+    pub(super) fn recall(&self, table: &Bytes) {
+        if let Some(names) = &self.receivers.names {
+            names.send_if_modified(|known| {
+                let is_news = known.is_none();
+                known.get_or_insert_with(|| table.clone());
+                is_news
+            });
+        }
+    }
+}
+
 impl StreamErrands {
     pub(super) fn protocol(&self) -> Protocol {
         self.protocol

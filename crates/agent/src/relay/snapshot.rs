@@ -26,6 +26,8 @@ const FILE: &str = "xds-snapshot";
 /// The first line. Another number is another form.
 const MAGIC: &str = "pilot xds snapshot 1\n";
 const SEAL: usize = 64;
+/// The one resource of its type that is the agent's own, which is kept without an `Any` around it.
+const TABLE: &str = "";
 /// Changes that come together are written together.
 const PAUSE: Duration = Duration::from_secs(1);
 

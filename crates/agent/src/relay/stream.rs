@@ -211,6 +211,9 @@ async fn responses(
         match relay.errands.on_response(protocol, &response, &message) {
             Fate::Drop | Fate::Taken(None) => {}
             Fate::Taken(Some(reply)) => {
+                if let Some(recorder) = recorder {
+                    recorder.on_own(&response, &message);
+                }
                 if let Err(status) = relay.count_and_send(requests, reply.into()) {
                     return status;
                 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Keeper, Kept};
+use super::{Keeper, Kept, TABLE};
 use crate::grpc::Rope;
 use crate::wire::{self, NotProtobuf, Protocol, Request, Response};
 
@@ -57,6 +57,21 @@ impl Recorder {
                 open.changes.pop_first();
             }
             open.changes.insert(response.nonce.clone(), change);
+        });
+    }
+
+    /// Names that the agent answers for itself. They were taken, or the ones before are still there.
+    pub(in super::super) fn on_own(&self, response: &Response, message: &Rope) {
+        if response.type_url != wire::NAMES {
+            return;
+        }
+        let Some(resource) = wire::resources(message).ok().and_then(|all| all.into_iter().next()) else {
+            return;
+        };
+        let Ok(content) = wire::content(&resource, self.protocol) else { return };
+        let kept = Kept { version: response.version.clone(), any: Bytes::copy_from_slice(&content) };
+        self.keeper.update(|types| {
+            types.entry(wire::NAMES.to_owned()).or_default().insert(TABLE.to_owned(), kept);
         });
     }
 

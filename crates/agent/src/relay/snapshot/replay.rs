@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::{Configuration, Keeper, Kept};
+use super::{Configuration, Keeper, Kept, TABLE};
 use crate::backoff::Backoff;
 use crate::clock::unix_seconds;
 use crate::grpc::{Answer, Arriving, Code, Rope, Status, framed};
@@ -33,6 +33,9 @@ impl Keeper {
         }
         let age = unix_seconds().saturating_sub(configuration.confirmed);
         tracing::warn!(age_seconds = age, "the control plane is away, and Envoy starts from the snapshot");
+        if let Some(table) = configuration.types.get(wire::NAMES).and_then(|all| all.get(TABLE)) {
+            relay.errands.recall(&table.any);
+        }
         self.metrics.snapshot_in_use.inc();
         let mut replay = Replay { protocol, configuration, asked: BTreeMap::new(), nonce: 0 };
         let status = tokio::select! {
