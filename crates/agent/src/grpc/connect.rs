@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::{Code, Outgoing, Status};
+use crate::clock::unix_seconds;
 use crate::proxy_config::HostPort;
 
 /// For the whole way to the server, as in Istio.
@@ -46,6 +47,8 @@ pub(crate) enum ConnectError {
     Handshake { server: String, roots: String, name: String, source: io::Error },
     #[error("{what} {path} cannot be used: {reason}")]
     File { what: &'static str, path: PathBuf, reason: String },
+    #[error("the certificate of PROV_CERT or of the proxy cannot be shown: {0}")]
+    Own(rustls::Error),
     #[error("there is no root of this system to trust: {0}")]
     NoSystemRoots(String),
     #[error("\"{0}\" is not a name that a certificate could have")]
@@ -82,6 +85,24 @@ pub(crate) enum Roots {
 pub(crate) struct Identification {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
+}
+
+impl Identification {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConnectError> {
+        let file =
+            |what, path: &Path, reason: String| ConnectError::File { what, path: path.to_owned(), reason };
+        let text = std::fs::read_to_string(&self.chain)
+            .map_err(|error| file("certificate", &self.chain, error.to_string()))?;
+        let wrong = |error: pilot_ca::MaterialError| file("certificate", &self.chain, error.to_string());
+        let expiry = pilot_ca::expiry(&text).map_err(wrong)?;
+        if expiry <= unix_seconds() {
+            return Err(file("certificate", &self.chain, "it has expired".to_owned()));
+        }
+        let chain = pilot_ca::read_certificates("certificate", &text).map_err(wrong)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| file("key", &self.key, error.to_string()))?;
+        Ok((chain, key))
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -255,23 +276,17 @@ fn client_config(credentials: &Credentials) -> Result<ClientConfig, ConnectError
         .with_safe_default_protocol_versions()
         .map_err(|error| ConnectError::NoSystemRoots(error.to_string()))?
         .with_root_certificates(roots(&credentials.roots)?);
-    let mut config = match &credentials.own {
-        None => builder.with_no_client_auth(),
-        Some(own) => {
-            let file = |what, path: &Path, reason: String| ConnectError::File {
-                what,
-                path: path.to_owned(),
-                reason,
-            };
-            let chain: Result<Vec<_>, _> =
-                CertificateDer::pem_file_iter(&own.chain).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            let chain = chain.map_err(|error| file("certificate", &own.chain, error.to_string()))?;
-            let key = PrivateKeyDer::from_pem_file(&own.key)
-                .map_err(|error| file("key", &own.key, error.to_string()))?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| file("certificate", &own.chain, error.to_string()))?
+    let own = credentials.own.as_ref().and_then(|own| match own.read() {
+        Ok(own) => Some(own),
+        Err(error) => {
+            // A token may do, as in Istio.
+            tracing::warn!("no certificate is shown to the server: {error}");
+            None
         }
+    });
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(ConnectError::Own)?,
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(config)
