@@ -228,6 +228,27 @@ fn kill(pid: u32) {
     assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
 }
 
+/// As on virtual machines: the first certificate is brought along, and is the one that is renewed.
+#[tokio::test]
+async fn a_machine_without_a_token_is_known_by_its_certificate() {
+    let Some(tools) = tools() else { return };
+    let plane = Plane::start(&STOCK).await.unwrap();
+    let own = plane.certified("web").await.unwrap();
+    let mut place = Place::new("web", plane.secure)
+        .env("PROV_CERT", "prov")
+        .env("OUTPUT_CERTS", "prov")
+        .env("ISTIOD_SAN", "istiod.istio-system.svc");
+    place.files = vec![
+        ("prov/cert-chain.pem", own.chain.clone()),
+        ("prov/key.pem", own.key),
+        ("prov/root-cert.pem", plane.root().unwrap()),
+    ];
+    let mut web = PilotAgent::start(&place, &tools).unwrap();
+    web.ready().await.unwrap();
+    let chain = web.file("prov/cert-chain.pem");
+    until("a new certificate", || async { std::fs::read_to_string(&chain).unwrap() != own.chain }).await;
+}
+
 #[tokio::test]
 async fn what_is_wrong_with_certificates_is_told() {
     let Some(tools) = tools() else { return };
