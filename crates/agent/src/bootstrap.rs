@@ -18,7 +18,6 @@ use serde_json::{Map, Value, json};
 
 use crate::node::Node;
 use crate::proxy_config::ProxyConfig;
-use clusters::Discovery;
 use hosts::Hosts;
 pub(crate) use services::token_file;
 pub(crate) use template::Chosen;
@@ -29,14 +28,6 @@ const LOAD_STATS: &str = "LOAD_STATS_CONFIG_JSON";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootstrapError {
-    /// The address of the server is not a host and a port.
-    #[error("discoveryAddress \"{0}\" is not host:port")]
-    Address(String),
-    /// The server speaks TLS there, which this agent cannot yet.
-    #[error(
-        "discoveryAddress \"{0}\" is the TLS port of the server, and this agent does not speak TLS yet; use the plaintext port for now, as in PROXY_CONFIG='discoveryAddress: {1}:15010'"
-    )]
-    Tls(String, String),
     /// What Envoy is told about reports of load is not JSON.
     #[error("ISTIO_META_{LOAD_STATS}: \"{0}\" is not JSON")]
     LoadStats(String),
@@ -95,7 +86,6 @@ pub(crate) fn build(
     options: &BootstrapOptions,
 ) -> Result<Value, BootstrapError> {
     let hosts = Hosts::new(&node.addresses, options.stack);
-    let discovery = Discovery::parse(&config.discovery_address)?;
     let mut bootstrap = Map::new();
     let mut set = |field: &str, value: Value| bootstrap.insert(field.to_owned(), value);
     set("application_log_config", application_log(options.log_format));
@@ -107,7 +97,7 @@ pub(crate) fn build(
     set(
         "static_resources",
         json!({
-            "clusters": clusters::all(node, config, options, &hosts, &discovery),
+            "clusters": clusters::all(node, config, options, &hosts),
             "listeners": listeners::all(&hosts, config, options),
         }),
     );

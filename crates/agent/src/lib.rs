@@ -9,6 +9,8 @@
 //!        └──────► envoy_args ────────────────► run ──► Envoy's process
 //!                                              │ ▲
 //!                        supervise (no I/O) ◄──┘ └── status: /healthz/ready, /metrics, /app-health, /drain
+//!
+//!   Envoy ──► relay ──► control plane          Envoy ──► sds ──► identity ──► certificate service, or files
 //! ```
 //!
 //! `redirect` is a program of its own: it has the kernel hand a workload's traffic to the proxy, and ends.
@@ -16,17 +18,22 @@
 //! Everything left of `run` is functions from values to values: the environment and the machine are read once, in `args`
 //! and `surroundings`, and travel as data. `supervise` decides, `run` does.
 
+mod backoff;
 mod bootstrap;
+mod clock;
 mod connections;
+mod control_plane;
 mod dns;
 mod downward;
 mod duration;
 mod envoy_args;
 mod exchange;
+mod grpc;
 mod grpc_bootstrap;
 mod health;
 mod hot_restart;
 mod http_client;
+mod identity;
 mod life;
 mod metrics;
 mod name_table;
@@ -36,8 +43,10 @@ mod proxy;
 mod proxy_config;
 mod ready;
 mod redirect;
+mod relay;
 mod request;
 mod run;
+mod sds;
 mod setup;
 mod status;
 mod supervise;
@@ -45,6 +54,7 @@ mod surroundings;
 mod taken_ports;
 mod version;
 mod wait;
+mod wire;
 
 pub mod args;
 

@@ -10,13 +10,22 @@ use tokio::task::JoinSet;
 use crate::args::{Args, Command, ProxyArgs, VersionArgs};
 use crate::bootstrap::{self, LogFormat};
 use crate::dns::{Dns, DnsSettings};
+use crate::grpc::{Socket, Upstream};
 use crate::grpc_bootstrap::GrpcBootstrap;
+use crate::identity::Secrets;
 use crate::metrics::Metrics;
 use crate::ready::{Condition, Readiness};
+use crate::relay::{Keeper, Receivers, Relay};
+use crate::sds::Place;
 use crate::setup::{self, Envoy, Setup};
 use crate::status::{AppProbes, Audience, Scrape, Status};
 use crate::surroundings::{POD_DIRECTORY, Surroundings};
-use crate::{Env, redirect, request, run, status, version, wait};
+use crate::{Env, identity, redirect, relay, request, run, sds, status, version, wait};
+
+const SECRETS_ADVICE: &str =
+    "start the agent in a folder whose var/run/secrets it may write to, or mount one there";
+
+type Servers = JoinSet<Result<(), std::io::Error>>;
 
 /// Few threads: the agent mostly waits.
 const THREADS: usize = 2;
@@ -57,36 +66,46 @@ pub fn main(args: Args, unknown: &[String], env: Env) -> anyhow::Result<ExitCode
 
 async fn proxy(args: &ProxyArgs, format: LogFormat, env: Env) -> anyhow::Result<ExitCode> {
     tracing::info!(version = version::long(), "agent");
+    let place = Place::find(&env, Path::new("")).await?;
+    let env = match place {
+        Place::Own(_) => env,
+        Place::Files(_) => env.with(identity::SERVED_BY_OTHERS, "true"),
+    };
     let around = Surroundings::read(env, Path::new(POD_DIRECTORY))?;
-    let Setup { envoy, settings, status_port, namespace, domain, probe, grpc_bootstrap } =
-        setup::prepare(args, format, &around)?;
+    let setup = setup::prepare(args, format, &around)?;
+    let Setup { envoy, settings, status_port, namespace, domain, probe, grpc_bootstrap, .. } = setup;
     write_files(envoy.as_ref(), grpc_bootstrap.as_ref())?;
     let metrics = Arc::new(Metrics::new().context("cannot count what the agent does")?);
-    // Whoever speaks to the xDS server puts the name table here, and takes what the probes say about the workload.
-    let (_names_sender, names) = watch::channel(None);
-    let (health, _health_events) = mpsc::channel(HEALTH_EVENTS);
+    // The relay puts the name table here, and tells the control plane what the probes say about the workload.
+    let (names_sender, names) = watch::channel(None);
+    let (health, health_events) = mpsc::channel(HEALTH_EVENTS);
     let env = &around.env;
     let mut servers = JoinSet::new();
     let mut conditions = Vec::new();
+    let mut receivers = Receivers::default();
     conditions.extend(grpc_bootstrap.map(|bootstrap| Condition::GrpcBootstrap(bootstrap.path)));
     if let Some(settings) = DnsSettings::read(env, &namespace, &domain)? {
         conditions.push(Condition::Names(names.clone()));
+        receivers.names = Some(names_sender);
         let dns = Dns::bind(settings).await?;
-        let served = dns.serve(names.clone(), Arc::clone(&metrics));
-        servers.spawn(async {
-            served.await;
-            Ok(())
-        });
+        spawn(&mut servers, dns.serve(names.clone(), Arc::clone(&metrics)));
     }
     let readiness = Arc::new(Readiness::new(envoy.as_ref().map(|envoy| envoy.admin_port), conditions));
     let address = around.instance_addresses()[0];
     if let Some(probe) = probe {
-        let checks = probe.at(address, env).run(Arc::clone(&readiness), health);
-        servers.spawn(async {
-            checks.await;
-            Ok(())
-        });
+        spawn(&mut servers, probe.at(address, env).run(Arc::clone(&readiness), health));
     }
+    let roots = certify(&mut servers, (setup.identity, setup.authority), &place, &metrics);
+    receivers.roots = Some(roots).filter(|_| env.flag("PROXY_CONFIG_XDS_AGENT") == Some(true));
+    let keeper = (env.flag("PILOT_AGENT_XDS_SNAPSHOT") == Some(true))
+        .then(|| Arc::new(Keeper::open(&setup.config_path, &setup.node_id, Arc::clone(&metrics))));
+    if let Some(keeper) = &keeper {
+        spawn(&mut servers, Arc::clone(keeper).save_changes());
+    }
+    let (remembered, last) = watch::channel(None);
+    spawn(&mut servers, relay::remember(health_events, remembered));
+    let socket = relay::bind(&setup.config_path)?;
+    spawn(&mut servers, Relay::new(setup.xds, receivers, last, Arc::clone(&metrics), keeper).serve(socket));
     let (orders, told) = mpsc::channel(ORDERS);
     if status_port != 0 {
         let listener = status::bind(status_port).await?;
@@ -137,4 +156,30 @@ fn plan(args: &ProxyArgs, format: LogFormat, around: &Surroundings) -> run::Plan
         let around = Surroundings::read(env.clone(), Path::new(POD_DIRECTORY))?;
         setup::prepare(&args, format, &around)?.envoy.context("there is no Envoy")
     })
+}
+
+/// Has certificates made and served to Envoy. More roots of the mesh can be told.
+fn certify(
+    servers: &mut Servers,
+    (settings, authority): (identity::Settings, Option<Upstream>),
+    place: &Place,
+    metrics: &Arc<Metrics>,
+) -> watch::Sender<Vec<String>> {
+    let (sender, roots) = watch::channel(Vec::new());
+    let secrets = Arc::new(Secrets::new(&settings, Arc::clone(metrics)));
+    match Socket::bind(place.path(), SECRETS_ADVICE) {
+        Ok(socket) => spawn(servers, sds::serve(socket, Arc::clone(&secrets))),
+        // A proxy without mutual TLS works without it.
+        Err(error) => tracing::error!("no secrets for Envoy: {:#}", anyhow::Error::from(error)),
+    }
+    spawn(servers, identity::run(settings, authority, secrets, roots, Arc::clone(metrics)));
+    sender
+}
+
+/// What serves until the agent ends.
+fn spawn(servers: &mut Servers, served: impl Future<Output = ()> + Send + 'static) {
+    servers.spawn(async {
+        served.await;
+        Ok(())
+    });
 }

@@ -8,12 +8,14 @@ use crate::Env;
 use crate::args::{DEFAULT_MESH_FILE, ProxyArgs};
 use crate::bootstrap::{self, BootstrapOptions, Chosen, LogFormat, Stack, XdsProtocol};
 use crate::envoy_args::{ArgsOptions, envoy_args, read_override};
+use crate::grpc::Upstream;
 use crate::grpc_bootstrap::GrpcBootstrap;
 use crate::health::ReadinessProbe;
 use crate::node::{MetadataError, Node, NodeOptions, ProxyType};
 use crate::proxy_config::{self, Places, ProxyConfig, Tracer};
 use crate::supervise::{Drain, HotRestart, Restart, Settings};
 use crate::surroundings::Surroundings;
+use crate::{control_plane, identity};
 
 /// An Envoy that was taken over from is told to end when its listeners have drained and a third of that time has passed:
 /// 60 seconds by default, which Istio used while it had hot restarts. Envoy wants it to be a second at least.
@@ -32,6 +34,13 @@ pub(crate) struct Setup {
     /// How a workload outside of Kubernetes is asked whether it is well.
     pub(crate) probe: Option<ReadinessProbe>,
     pub(crate) grpc_bootstrap: Option<GrpcBootstrap>,
+    /// Where configuration comes from.
+    pub(crate) xds: Upstream,
+    /// Who the workload is, and who certifies that; nobody if files do.
+    pub(crate) identity: identity::Settings,
+    pub(crate) authority: Option<Upstream>,
+    pub(crate) config_path: PathBuf,
+    pub(crate) node_id: String,
 }
 
 /// How to start an Envoy and to talk to it.
@@ -107,14 +116,21 @@ pub(crate) fn prepare(
             inputs: inputs(args, &config, env, template),
         })
     };
+    let identity = identity::Settings::read(env, &node.namespace)?;
+    let authority = if identity.only_files { None } else { Some(control_plane::authority(&config, env)?) };
     Ok(Setup {
+        xds: control_plane::xds(&config, env)?,
+        identity,
+        authority,
         envoy,
         settings,
         status_port: config.status_port,
         grpc_bootstrap: GrpcBootstrap::build(&node, &config.config_path, env),
+        probe: ReadinessProbe::read(&config.said)?,
+        config_path: config.config_path,
+        node_id: node.id,
         namespace: node.namespace,
         domain: node.domain,
-        probe: ReadinessProbe::read(&config.said)?,
     })
 }
 
@@ -317,12 +333,11 @@ mod tests {
 
     #[test]
     fn a_bootstrap_of_the_users_own_is_passed_on() {
-        // Its server may well speak TLS.
-        let envoy =
-            setup("", "customConfigFile: /dev/null\nbinaryPath: /opt/envoy", []).unwrap().envoy.unwrap();
+        let config = format!("{PLAIN}\ncustomConfigFile: /dev/null\nbinaryPath: /opt/envoy");
+        let envoy = setup("", &config, []).unwrap().envoy.unwrap();
         assert_eq!(envoy.command_line(&envoy.file)[..2], ["-c", "/dev/null"]);
         assert_eq!((envoy.binary.to_str(), &envoy.bootstrap), (Some("/opt/envoy"), &None));
-        let error = setup("", "customConfigFile: /none.yaml", []).err().unwrap();
+        let error = setup("", &format!("{PLAIN}\ncustomConfigFile: /none.yaml"), []).err().unwrap();
         assert!(error.starts_with("cannot read /none.yaml, which customConfigFile names: "), "{error}");
     }
 
@@ -343,8 +358,7 @@ mod tests {
 
     #[test]
     fn there_may_be_no_envoy() {
-        // Then nobody asks for its bootstrap either.
-        assert!(setup("", "", [("DISABLE_ENVOY", "true")]).unwrap().envoy.is_none());
+        assert!(setup("", PLAIN, [("DISABLE_ENVOY", "true")]).unwrap().envoy.is_none());
     }
 
     #[test]
@@ -352,7 +366,10 @@ mod tests {
         let error = |flags: &str, config: &str, variable: (&str, &str)| {
             setup(flags, config, [variable]).err().unwrap()
         };
-        assert!(error("", "", ("A", "1")).contains("15012"));
+        let no_root = error("", "", ("A", "1"));
+        assert!(no_root.contains("root-cert.pem") && no_root.contains("XDS_ROOT_CA"), "{no_root}");
+        assert!(error("", PLAIN, ("ECC_CURVE", "P1")).contains("P256 and P384"));
+        assert!(error("", "discoveryAddress: here", ("A", "1")).contains("is not host:port"));
         assert!(error("--meshConfig /", PLAIN, ("A", "1")).starts_with("cannot read mesh file /: "));
     }
 }

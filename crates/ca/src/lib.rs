@@ -15,6 +15,7 @@ mod jwk;
 mod key;
 mod material;
 pub mod messages;
+mod request;
 mod spiffe;
 mod token;
 
@@ -22,6 +23,7 @@ pub use authority::{Authority, CaError, Limits, Order, ServerCertificate, client
 pub use files::{FilesError, Plugged, keep_self_signed, plugged_in};
 pub use jwk::{KeyError, KeySet};
 pub use material::{Material, MaterialError, read_certificates, read_key};
+pub use request::{Curve, SigningRequest, check_pair, expiry, readable_roots};
 pub use spiffe::{SpiffeId, identities};
 pub use token::{TokenError, TokenRules};
 

@@ -6,8 +6,8 @@ mod commits;
 mod process;
 mod pushes;
 mod register;
-mod validation;
 mod sources;
+mod validation;
 
 use pilot_base::Micros;
 use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
@@ -18,8 +18,8 @@ pub(crate) use commits::{Commits, Times};
 pub(crate) use process::Usage;
 pub(crate) use pushes::Pushes;
 use register::Register;
-pub(crate) use validation::Validation;
 pub(crate) use sources::SourceGauges;
+pub(crate) use validation::Validation;
 
 pub struct Metrics {
     registry: Registry,

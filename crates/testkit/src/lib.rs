@@ -6,6 +6,7 @@
 //!                                                        └──► seen ──expect──► what is not as it should be
 //! ```
 
+pub mod agent;
 pub mod backend;
 pub mod behave;
 pub mod certificates;
@@ -15,9 +16,11 @@ pub mod http_call;
 pub mod identity;
 pub mod kube;
 pub mod objects;
+pub mod plane;
 pub mod process;
 pub mod scenario;
 pub mod secrets;
 pub mod server;
+pub mod shop;
 pub mod tools;
 pub mod xds_client;

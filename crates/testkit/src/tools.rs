@@ -17,6 +17,9 @@ pub struct Tools {
     etcd: Option<PathBuf>,
     /// Istio's module, with its CRDs.
     istio: Option<PathBuf>,
+    /// Istio's own agent, and the template that it makes Envoy's bootstrap from.
+    istio_agent: Option<PathBuf>,
+    istio_bootstrap: Option<PathBuf>,
     /// The judge's tool, which stands in for Kubernetes.
     stub: Option<PathBuf>,
     /// Is a missing program a failure instead of a reason to skip?
@@ -35,6 +38,8 @@ impl Tools {
             kube_apiserver: path("PILOT_KUBE_APISERVER"),
             etcd: path("PILOT_ETCD").or_else(|| in_path("etcd")),
             istio: path("PILOT_ISTIO_MODULE"),
+            istio_agent: path("PILOT_ISTIO_AGENT"),
+            istio_bootstrap: path("PILOT_ISTIO_BOOTSTRAP"),
             stub: path("PILOT_XDSDIFF"),
             required: std::env::var_os("PILOT_REQUIRE_ALL").is_some_and(|v| !v.is_empty()),
         }
@@ -86,6 +91,16 @@ impl Tools {
             .or_else(|| self.etcd().err())
             .or_else(|| self.istio_module().err())?;
         (!self.required).then(|| missing.to_string())
+    }
+
+    pub fn istio_agent(&self) -> anyhow::Result<&Path> {
+        self.istio_agent.as_deref().context("set PILOT_ISTIO_AGENT to a built pilot-agent of Istio's")
+    }
+
+    pub fn istio_bootstrap(&self) -> anyhow::Result<&Path> {
+        self.istio_bootstrap
+            .as_deref()
+            .context("set PILOT_ISTIO_BOOTSTRAP to Istio's envoy_bootstrap.json, which its agent needs")
     }
 
     pub fn stub(&self) -> anyhow::Result<&Path> {

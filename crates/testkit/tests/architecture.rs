@@ -66,7 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("gotmpl", &[]),
-    ("agent", &["base", "cli", "config", "gotmpl"]),
+    ("agent", &["base", "ca", "cli", "config", "gotmpl"]),
     ("ctl", &["base", "cli", "config", "incr", "model", "pipeline"]),
     ("bench", &["base", "cli", "config"]),
 ];

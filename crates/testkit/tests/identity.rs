@@ -1,15 +1,14 @@
 //! Certificates and xDS over TLS: who is let in, as whom, and what becomes of an authority that changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use pilot_ca::messages::CertificateRequest;
 use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use pilot_testkit::backend::Backends;
-use pilot_testkit::http_call;
 use pilot_testkit::identity::{Certified, TokenIssuer, connect, create_certificate, signing_request};
+use pilot_testkit::plane::{Plane, claims, request};
 use pilot_testkit::process::free_address;
 use pilot_testkit::scenario::Backend;
 use pilot_testkit::server::PilotServer;
@@ -20,75 +19,11 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::{Code, Status};
 
 const ME: &str = "spiffe://cluster.local/ns/default/sa/cart";
-const NEVER: i64 = 4_000_000_000;
-
-/// A server that believes the tokens of an issuer.
-struct Plane {
-    scratch: TempDir,
-    server: PilotServer,
-    secure: SocketAddr,
-    issuer: TokenIssuer,
-}
-
-impl Plane {
-    async fn start(env: &[(&str, &str)]) -> Self {
-        let scratch = tempfile::tempdir().unwrap();
-        Self::start_in(scratch, &[], env).await
-    }
-
-    async fn start_in(scratch: TempDir, more: &[&str], env: &[(&str, &str)]) -> Self {
-        let (secure, issuer) = (free_address().unwrap(), TokenIssuer::new().unwrap());
-        let keys = scratch.path().join("keys.json");
-        std::fs::write(&keys, issuer.keys("one")).unwrap();
-        let uri = format!("file://{}", keys.display());
-        let rule = json!({"issuer": "tests", "jwksUri": uri, "audiences": ["istio-ca"]}).to_string();
-        let mut env = env.to_vec();
-        env.push(("JWT_RULE", &rule));
-        let address = format!("--secureGRPCAddr={secure}");
-        let more: Vec<&str> = more.iter().copied().chain([address.as_str()]).collect();
-        let server = PilotServer::start_in(scratch.path(), &more, &env).await.unwrap();
-        Self { scratch, server, secure, issuer }
-    }
-
-    /// Where the server keeps its own authority.
-    fn root(&self) -> String {
-        std::fs::read_to_string(self.scratch.path().join("var/lib/pilot/ca/ca-cert.pem")).unwrap()
-    }
-
-    fn token(&self, account: &str) -> String {
-        self.issuer.token("one", &claims(account)).unwrap()
-    }
-
-    async fn ask(&self, csr: &str, ttl: i64, token: Option<&str>) -> Result<Vec<String>, Status> {
-        let channel = connect(self.secure, &self.root(), None).await.unwrap();
-        create_certificate(channel, request(csr, ttl), token).await
-    }
-
-    async fn certified(&self, account: &str) -> Certified {
-        let (csr, key) = signing_request(ME).unwrap();
-        let texts = self.ask(&csr, 0, Some(&self.token(account))).await.unwrap();
-        Certified { chain: texts[..texts.len() - 1].concat(), key }
-    }
-
-    async fn metric(&self, line: &str) -> bool {
-        http_call::get(self.server.monitoring, "/metrics").await.unwrap().1.lines().any(|found| found == line)
-    }
-}
-
-fn claims(account: &str) -> Value {
-    let subject = format!("system:serviceaccount:default:{account}");
-    json!({"iss": "tests", "aud": ["istio-ca"], "exp": NEVER, "sub": subject})
-}
-
-fn request(csr: &str, ttl: i64) -> CertificateRequest {
-    CertificateRequest { csr: csr.to_owned(), validity_duration: ttl, metadata: None }
-}
 
 fn code(answer: Result<Vec<String>, Status>) -> Code {
     answer.unwrap_err().code()
@@ -115,15 +50,15 @@ async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
 
 #[tokio::test]
 async fn a_token_gets_a_certificate_and_that_the_next() {
-    let plane = Plane::start(&[]).await;
+    let plane = Plane::start(&[]).await.unwrap();
     let (csr, key) = signing_request("spiffe://cluster.local/ns/istio-system/sa/admin").unwrap();
-    let texts = plane.ask(&csr, 3600, Some(&plane.token("cart"))).await.unwrap();
+    let texts = plane.ask(&csr, 3600, Some(&plane.token("cart").unwrap())).await.unwrap();
     assert_eq!(texts.len(), 2, "leaf and root");
-    assert_eq!(texts[1], plane.root());
+    assert_eq!(texts[1], plane.root().unwrap());
     assert_eq!(identities(&texts[0], &texts[1]), [ME], "the caller's name, not the one that was asked for");
 
     let own = Certified { chain: texts[0].clone(), key };
-    let channel = connect(plane.secure, &plane.root(), Some(&own)).await.unwrap();
+    let channel = connect(plane.secure, &plane.root().unwrap(), Some(&own)).await.unwrap();
     let (csr, _) = signing_request("spiffe://cluster.local/ns/other/sa/other").unwrap();
     let renewed = create_certificate(channel, request(&csr, 0), None).await.unwrap();
     assert_eq!(identities(&renewed[0], &renewed[1]), [ME]);
@@ -134,7 +69,7 @@ async fn a_token_gets_a_certificate_and_that_the_next() {
 
 #[tokio::test]
 async fn who_does_not_prove_who_he_is_gets_nothing() {
-    let plane = Plane::start(&[]).await;
+    let plane = Plane::start(&[]).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
     assert_eq!(code(plane.ask(&csr, 0, None).await), Code::Unauthenticated);
     let thief = TokenIssuer::new().unwrap();
@@ -159,13 +94,13 @@ async fn who_does_not_prove_who_he_is_gets_nothing() {
     }
     assert!(plane.metric("citadel_server_authentication_failure_count 8").await);
     assert!(!plane.server.process.output().contains(&bad[3]), "tokens are not written down");
-    assert!(plane.ask(&csr, 0, Some(&plane.token("cart"))).await.is_ok());
+    assert!(plane.ask(&csr, 0, Some(&plane.token("cart").unwrap())).await.is_ok());
 }
 
 #[tokio::test]
 async fn requests_that_cannot_be_met_say_why() {
-    let plane = Plane::start(&[("MAX_WORKLOAD_CERT_TTL", "48h")]).await;
-    let token = plane.token("cart");
+    let plane = Plane::start(&[("MAX_WORKLOAD_CERT_TTL", "48h")]).await.unwrap();
+    let token = plane.token("cart").unwrap();
     let (csr, _) = signing_request(ME).unwrap();
     let long = plane.ask(&csr, 48 * 3600 + 1, Some(&token)).await.unwrap_err();
     assert_eq!(long.code(), Code::InvalidArgument);
@@ -178,20 +113,20 @@ async fn requests_that_cannot_be_met_say_why() {
     let metadata =
         prost_types::Struct { fields: [("ImpersonatedIdentity".to_owned(), other)].into_iter().collect() };
     let request = CertificateRequest { metadata: Some(metadata), ..request(&csr, 0) };
-    let channel = connect(plane.secure, &plane.root(), None).await.unwrap();
+    let channel = connect(plane.secure, &plane.root().unwrap(), None).await.unwrap();
     assert_eq!(code(create_certificate(channel, request, Some(&token)).await), Code::Unauthenticated);
 }
 
 #[tokio::test]
 async fn an_issuer_may_change_its_keys() {
-    let plane = Plane::start(&[]).await;
+    let plane = Plane::start(&[]).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
-    assert!(plane.ask(&csr, 0, Some(&plane.token("cart"))).await.is_ok());
+    assert!(plane.ask(&csr, 0, Some(&plane.token("cart").unwrap())).await.is_ok());
     let next = TokenIssuer::new().unwrap();
     std::fs::write(plane.scratch.path().join("keys.json"), next.keys("two")).unwrap();
     let token = next.token("two", &claims("cart")).unwrap();
     until("the new key is known", || async { plane.ask(&csr, 0, Some(&token)).await.is_ok() }).await;
-    assert_eq!(code(plane.ask(&csr, 0, Some(&plane.token("cart"))).await), Code::Unauthenticated);
+    assert_eq!(code(plane.ask(&csr, 0, Some(&plane.token("cart").unwrap())).await), Code::Unauthenticated);
 }
 
 #[tokio::test]
@@ -203,7 +138,7 @@ async fn an_issuer_that_tells_where_its_keys_are_is_good_for_certificates_only()
     let serves = serves.map(|(path, text)| (path.to_owned(), text)).into_iter().collect();
     let backend = Backend { at, delay: Duration::ZERO, fail: None, tcp: false, tls: false, serves };
     let _issuer = Backends::start(&[("issuer".to_owned(), backend)].into(), None).await.unwrap();
-    let plane = Plane::start(&[("TOKEN_ISSUER", &name), ("AUDIENCE", "mesh")]).await;
+    let plane = Plane::start(&[("TOKEN_ISSUER", &name), ("AUDIENCE", "mesh")]).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
     let mut claims = claims("cart");
     claims["iss"] = json!(name);
@@ -216,12 +151,15 @@ async fn an_issuer_that_tells_where_its_keys_are_is_good_for_certificates_only()
     claims["aud"] = json!(["mesh"]);
     assert!(plane.ask(&csr, 0, Some(&token(&claims))).await.is_ok());
     assert_eq!(with_token(&plane, &token(&claims)).await, Err(Code::Unauthenticated));
-    assert!(with_token(&plane, &plane.token("cart")).await.unwrap() > 0, "JWT_RULE is good for both");
+    assert!(
+        with_token(&plane, &plane.token("cart").unwrap()).await.unwrap() > 0,
+        "JWT_RULE is good for both"
+    );
 }
 
 /// The clusters of a proxy that comes with a token.
 async fn with_token(plane: &Plane, token: &str) -> Result<usize, Code> {
-    let channel = connect(plane.secure, &plane.root(), None).await.unwrap();
+    let channel = connect(plane.secure, &plane.root().unwrap(), None).await.unwrap();
     let mut stream = Stream::<Delta>::open_as(channel, Some(token)).await.unwrap();
     stream.send(subscribe("cart"));
     stream.next().await.unwrap().map(|response| response.resources.len()).map_err(|status| status.code())
@@ -229,13 +167,13 @@ async fn with_token(plane: &Plane, token: &str) -> Result<usize, Code> {
 
 #[tokio::test]
 async fn our_own_authority_outlives_the_server() {
-    let mut first = Plane::start(&[]).await;
-    let own = first.certified("cart").await;
-    let root = first.root();
+    let mut first = Plane::start(&[]).await.unwrap();
+    let own = first.certified("cart").await.unwrap();
+    let root = first.root().unwrap();
     assert!(first.server.process.terminate().await.unwrap().success());
     let Plane { scratch, .. } = first;
-    let second = Plane::start_in(scratch, &["--tls-min-version=1.3"], &[]).await;
-    assert_eq!(second.root(), root);
+    let second = Plane::start_in(scratch, &["--tls-min-version=1.3"], &[]).await.unwrap();
+    assert_eq!(second.root().unwrap(), root);
     let channel = connect(second.secure, &root, Some(&own)).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
     assert!(
@@ -259,7 +197,7 @@ fn subscribe(account: &str) -> DeltaDiscoveryRequest {
 }
 
 async fn clusters(plane: &Plane, own: Option<&Certified>, account: &str) -> Result<usize, Code> {
-    let channel = connect(plane.secure, &plane.root(), own).await.unwrap();
+    let channel = connect(plane.secure, &plane.root().unwrap(), own).await.unwrap();
     let mut stream = Stream::<Delta>::open_on(channel).await.unwrap();
     stream.send(subscribe(account));
     stream.next().await.unwrap().map(|response| response.resources.len()).map_err(|status| status.code())
@@ -267,14 +205,14 @@ async fn clusters(plane: &Plane, own: Option<&Certified>, account: &str) -> Resu
 
 #[tokio::test]
 async fn proxies_are_served_as_who_they_are() {
-    let plane = Plane::start(&[]).await;
-    let own = plane.certified("cart").await;
+    let plane = Plane::start(&[]).await.unwrap();
+    let own = plane.certified("cart").await.unwrap();
     assert!(clusters(&plane, Some(&own), "cart").await.unwrap() > 0);
     assert!(clusters(&plane, Some(&own), "").await.unwrap() > 0, "who does not say more is in its namespace");
     assert_eq!(clusters(&plane, Some(&own), "admin").await, Err(Code::PermissionDenied));
     assert_eq!(clusters(&plane, None, "cart").await, Err(Code::Unauthenticated));
-    let stranger = Plane::start(&[]).await.certified("cart").await;
-    let channel = connect(plane.secure, &plane.root(), Some(&stranger)).await;
+    let stranger = Plane::start(&[]).await.unwrap().certified("cart").await.unwrap();
+    let channel = connect(plane.secure, &plane.root().unwrap(), Some(&stranger)).await;
     let refused = match channel {
         Err(_) => true,
         Ok(channel) => Stream::<Delta>::open_on(channel).await.is_err(),
@@ -292,20 +230,20 @@ async fn proxies_are_served_as_who_they_are() {
 
 #[tokio::test]
 async fn switches_are_istios() {
-    let lax = Plane::start(&[("XDS_AUTH", "false")]).await;
+    let lax = Plane::start(&[("XDS_AUTH", "false")]).await.unwrap();
     assert!(clusters(&lax, None, "cart").await.unwrap() > 0);
     let (csr, _) = signing_request(ME).unwrap();
     assert_eq!(
-        code(lax.ask(&csr, 0, Some(&lax.token("cart"))).await),
+        code(lax.ask(&csr, 0, Some(&lax.token("cart").unwrap())).await),
         Code::Unauthenticated,
         "nobody is known"
     );
 
-    let unchecked = Plane::start(&[("PILOT_ENABLE_XDS_IDENTITY_CHECK", "false")]).await;
-    let own = unchecked.certified("cart").await;
+    let unchecked = Plane::start(&[("PILOT_ENABLE_XDS_IDENTITY_CHECK", "false")]).await.unwrap();
+    let own = unchecked.certified("cart").await.unwrap();
     assert!(clusters(&unchecked, Some(&own), "admin").await.unwrap() > 0);
 
-    let strict = Plane::start(&[("XDS_AUTH_PLAINTEXT", "true")]).await;
+    let strict = Plane::start(&[("XDS_AUTH_PLAINTEXT", "true")]).await.unwrap();
     let mut plain = Stream::<StateOfTheWorld>::open(strict.server.grpc).await.unwrap();
     plain.send(DiscoveryRequest { node: Some(node("anybody")), ..DiscoveryRequest::default() });
     assert_eq!(plain.next().await.unwrap().unwrap_err().code(), Code::Unauthenticated);
@@ -314,15 +252,15 @@ async fn switches_are_istios() {
     let file = mesh.path().join("mesh.yaml");
     std::fs::write(&file, "trustDomain: shop.example\n").unwrap();
     let flag = format!("--meshConfig={}", file.display());
-    let named = Plane::start_in(tempfile::tempdir().unwrap(), &[&flag], &[]).await;
-    let own = named.certified("cart").await;
-    assert_eq!(identities(&own.chain, &named.root()), ["spiffe://shop.example/ns/default/sa/cart"]);
+    let named = Plane::start_in(tempfile::tempdir().unwrap(), &[&flag], &[]).await.unwrap();
+    let own = named.certified("cart").await.unwrap();
+    assert_eq!(identities(&own.chain, &named.root().unwrap()), ["spiffe://shop.example/ns/default/sa/cart"]);
 }
 
 #[tokio::test]
 async fn garbage_and_silence_hurt_nobody() {
-    let plane = Plane::start(&[]).await;
-    let own = plane.certified("cart").await;
+    let plane = Plane::start(&[]).await.unwrap();
+    let own = plane.certified("cart").await.unwrap();
     let mut silent = Vec::new();
     for _ in 0..50 {
         silent.push(TcpStream::connect(plane.secure).await.unwrap());
@@ -387,7 +325,7 @@ const KUBERNETES: [&str; 4] = ["tls.crt", "tls.key", "tls.crt", "ca.crt"];
 async fn issued(plane: &Plane, root: &str) -> Vec<String> {
     let channel = connect(plane.secure, root, None).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
-    create_certificate(channel, request(&csr, 0), Some(&plane.token("cart"))).await.unwrap()
+    create_certificate(channel, request(&csr, 0), Some(&plane.token("cart").unwrap())).await.unwrap()
 }
 
 #[tokio::test]
@@ -396,7 +334,7 @@ async fn an_authority_of_others_is_used_in_both_layouts_and_followed() {
         let (scratch, company) = (tempfile::tempdir().unwrap(), Company::new());
         let folder = scratch.path().join("etc/cacerts");
         let first = company.plug_in(&folder, "first", files);
-        let plane = Plane::start_in(scratch, &[], &[]).await;
+        let plane = Plane::start_in(scratch, &[], &[]).await.unwrap();
         let texts = issued(&plane, &company.root).await;
         assert_eq!(texts.len(), 3);
         assert_eq!(texts[1].replace("\r\n", "\n"), first.replace("\r\n", "\n"));
@@ -447,7 +385,7 @@ async fn openssl_makes_the_authority_and_agrees_with_what_it_signs() {
     }
     std::fs::copy(folder.join("ca-cert.pem"), folder.join("cert-chain.pem")).unwrap();
     let root = std::fs::read_to_string(folder.join("root-cert.pem")).unwrap();
-    let plane = Plane::start_in(scratch, &[], &[]).await;
+    let plane = Plane::start_in(scratch, &[], &[]).await.unwrap();
     let texts = issued(&plane, &root).await;
     for (name, text) in ["leaf", "between", "root"].iter().zip(&texts) {
         std::fs::write(folder.join(name), text).unwrap();
@@ -462,7 +400,8 @@ async fn openssl_makes_the_authority_and_agrees_with_what_it_signs() {
     openssl(&folder, "req -new -newkey rsa:2048 -nodes -subj /CN=anything -keyout own.key -out own.csr");
     let csr = std::fs::read_to_string(folder.join("own.csr")).unwrap();
     let channel = connect(plane.secure, &root, None).await.unwrap();
-    let texts = create_certificate(channel, request(&csr, 0), Some(&plane.token("cart"))).await.unwrap();
+    let texts =
+        create_certificate(channel, request(&csr, 0), Some(&plane.token("cart").unwrap())).await.unwrap();
     std::fs::write(folder.join("own"), &texts[0]).unwrap();
     let subject = openssl(&folder, "x509 -in own -noout -subject -nameopt multiline");
     assert!(subject.contains(ME) && !subject.contains("anything"), "{subject}");
@@ -519,12 +458,12 @@ async fn a_certificate_of_others_is_shown_and_its_root_believed() {
     let own = Certified { chain, key: key.serialize_pem() };
     std::fs::write(scratch.path().join("root.pem"), &company.root).unwrap();
     let flags = ["--tlsCertFile=server.pem", "--tlsKeyFile=server-key.pem", "--caCertFile=root.pem"];
-    let plane = Plane::start_in(scratch, &flags, &[]).await;
+    let plane = Plane::start_in(scratch, &flags, &[]).await.unwrap();
     let channel = connect(plane.secure, &company.root, Some(&own)).await.unwrap();
     let (csr, _) = signing_request(ME).unwrap();
     let texts = create_certificate(channel, request(&csr, 0), None).await.unwrap();
     assert_eq!(
-        identities(&texts[0], &plane.root()),
+        identities(&texts[0], &plane.root().unwrap()),
         [ME],
         "who comes with another root is certified by ours"
     );
@@ -532,9 +471,9 @@ async fn a_certificate_of_others_is_shown_and_its_root_believed() {
 
 #[tokio::test]
 async fn connections_end_well() {
-    let mut plane = Plane::start(&[]).await;
-    let own = plane.certified("cart").await;
-    let channel = connect(plane.secure, &plane.root(), Some(&own)).await.unwrap();
+    let mut plane = Plane::start(&[]).await.unwrap();
+    let own = plane.certified("cart").await.unwrap();
+    let channel = connect(plane.secure, &plane.root().unwrap(), Some(&own)).await.unwrap();
     let mut stream = Stream::<Delta>::open_on(channel).await.unwrap();
     stream.send(subscribe("cart"));
     assert!(stream.next().await.unwrap().is_ok());

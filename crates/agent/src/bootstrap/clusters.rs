@@ -1,12 +1,12 @@
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::hosts::{Hosts, socket};
-use super::{BootstrapError, BootstrapOptions, services};
+use super::{BootstrapOptions, services};
 use crate::node::Node;
 use crate::proxy_config::ProxyConfig;
+use crate::relay;
 
 pub(super) const XDS: &str = "xds-grpc";
 pub(super) const ADMIN: &str = "prometheus_stats";
@@ -22,46 +22,14 @@ pub(super) const FILE_SECRETS_SOCKET: &str = "./var/run/secrets/credential-uds/f
 /// Metadata that says that somebody serves secrets out of files.
 pub(super) const FILE_SECRETS_METADATA: &str = "file-credential";
 
-/// Ports at which Istio's servers speak TLS.
-const TLS_PORT: u16 = 15012;
 /// More than a proxy can ever use: limits here would cut the proxy off from its server.
 const NO_LIMIT: u32 = 100_000;
-
-/// Where the server is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Discovery {
-    /// Over the network.
-    Server { host: String, port: u16 },
-    /// Behind a socket on this machine.
-    Socket(PathBuf),
-}
-
-impl Discovery {
-    pub(crate) fn parse(address: &str) -> Result<Self, BootstrapError> {
-        if let Some(path) = address.strip_prefix("unix:") {
-            return Ok(Self::Socket(path.trim_start_matches("//").into()));
-        }
-        let wrong = || BootstrapError::Address(address.to_owned());
-        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
-        let port = port.parse().map_err(|_| wrong())?;
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        // A colon is part of an address only in brackets.
-        if bare.is_empty() || (bare == host && host.contains(':')) {
-            return Err(wrong());
-        }
-        if port == TLS_PORT {
-            return Err(BootstrapError::Tls(address.to_owned(), host.to_owned()));
-        }
-        Ok(Self::Server { host: bare.to_owned(), port })
-    }
-}
 
 pub(super) fn all(
     node: &Node,
     config: &ProxyConfig,
     options: &BootstrapOptions,
     hosts: &Hosts,
-    discovery: &Discovery,
 ) -> Vec<Value> {
     let mut clusters = vec![local(ADMIN, hosts, config.admin_port)];
     if config.status_port != 0 {
@@ -72,7 +40,7 @@ pub(super) fn all(
     if node.metadata.contains_key(FILE_SECRETS_METADATA) {
         clusters.push(secrets(FILE_SECRETS, FILE_SECRETS_SOCKET));
     }
-    clusters.push(xds(hosts, discovery));
+    clusters.push(xds(&relay::socket_path(&config.config_path)));
     clusters.extend(services::clusters(node, config, options, hosts));
     if discovers_itself(node) {
         clusters.push(own());
@@ -97,7 +65,8 @@ fn local(name: &str, hosts: &Hosts, port: u16) -> Value {
     })
 }
 
-fn xds(hosts: &Hosts, discovery: &Discovery) -> Value {
+/// The agent stands between Envoy and the control plane.
+fn xds(socket: &Path) -> Value {
     let limits = |priority: &str| {
         json!({
             "priority": priority,
@@ -109,48 +78,16 @@ fn xds(hosts: &Hosts, discovery: &Discovery) -> Value {
     let cluster = json!({
         "name": XDS,
         "alt_stat_name": format!("{XDS};"),
+        "type": "STATIC",
         "connect_timeout": "1s",
         "lb_policy": "ROUND_ROBIN",
         "circuit_breakers": { "thresholds": [limits("DEFAULT"), limits("HIGH")] },
         "upstream_connection_options": { "tcp_keepalive": { "keepalive_time": 300 } },
+        "load_assignment": assignment(XDS, &pipe(&socket.to_string_lossy())),
+        // A new stream has a connection of its own, so that it can land on another server.
+        "max_requests_per_connection": 1,
     });
-    match discovery {
-        Discovery::Socket(path) => {
-            let fields = json!({
-                "type": "STATIC",
-                "load_assignment": assignment(XDS, &pipe(&path.to_string_lossy())),
-                // A new stream has a connection of its own, so that it can land on another server.
-                "max_requests_per_connection": 1,
-            });
-            with(with(cluster, fields), http2())
-        }
-        Discovery::Server { host, port } => {
-            let fields = json!({
-                "load_assignment": assignment(XDS, &socket(host, *port)),
-                "typed_extension_protocol_options": protocol(json!({
-                    "common_http_protocol_options": { "max_requests_per_connection": 1 },
-                    "explicit_http_config": { "http2_protocol_options": {
-                        // A server that is gone without a word is noticed.
-                        "connection_keepalive": { "interval": "30s", "timeout": "10s" },
-                    }},
-                })),
-            });
-            with(with(cluster, fields), found(hosts, host))
-        }
-    }
-}
-
-/// How a host over the network is found.
-fn found(hosts: &Hosts, host: &str) -> Value {
-    if host.parse::<IpAddr>().is_ok() {
-        return json!({ "type": "STATIC" });
-    }
-    json!({
-        "type": "STRICT_DNS",
-        "dns_lookup_family": hosts.lookup_family,
-        "respect_dns_ttl": true,
-        "dns_refresh_rate": "30s",
-    })
+    with(cluster, http2())
 }
 
 fn secrets(name: &str, path: &str) -> Value {

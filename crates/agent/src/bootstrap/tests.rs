@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{BootstrapOptions, Discovery, LogFormat, Stack, XdsProtocol, build, file, write_text};
+use super::{BootstrapOptions, LogFormat, Stack, XdsProtocol, build, file, write_text};
 use crate::Env;
 use crate::node::{Node, NodeOptions, ProxyType};
 use crate::proxy_config::{Places, effective};
@@ -69,16 +69,16 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
-fn envoy_asks_the_server_for_everything() {
+fn envoy_asks_the_agent_for_everything() {
     let it = bootstrap(PLAIN, &[], &options()).unwrap();
     assert_eq!(it["dynamic_resources"]["ads_config"]["api_type"], "DELTA_GRPC");
     assert_eq!(it["dynamic_resources"]["cds_config"]["initial_fetch_timeout"], "0s");
     let xds = named(&it["static_resources"]["clusters"], "xds-grpc").unwrap();
-    assert_eq!((&xds["type"], &xds["dns_lookup_family"]), (&json!("STRICT_DNS"), &json!("V4_ONLY")));
+    let endpoint = &xds["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
+    assert_eq!(endpoint["address"]["pipe"]["path"], "./etc/istio/proxy/XDS", "the agent's socket");
     let whole = BootstrapOptions { protocol: XdsProtocol::StateOfTheWorld, ..options() };
-    let it = bootstrap("{discoveryAddress: '10.1.2.3:15010'}", &[], &whole).unwrap();
+    let it = bootstrap(PLAIN, &[], &whole).unwrap();
     assert_eq!(it["dynamic_resources"]["ads_config"]["api_type"], "GRPC");
-    assert_eq!(named(&it["static_resources"]["clusters"], "xds-grpc").unwrap()["type"], "STATIC");
 }
 
 #[test]
@@ -191,22 +191,6 @@ fn metadata_asks_for_more() {
     assert_eq!(door["listener_filters"][0]["name"], "envoy.listener.proxy_protocol");
     let flag = "envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled";
     assert_eq!(it["layered_runtime"]["layers"][0]["static_layer"][flag], "false");
-}
-
-#[test]
-fn the_server_is_a_host_and_a_port() {
-    let parse = |text: &str| Discovery::parse(text).map_err(|e| e.to_string());
-    let server = |host: &str| Discovery::Server { host: host.to_owned(), port: 15010 };
-    assert_eq!(parse("pilot.local:15010"), Ok(server("pilot.local")));
-    assert_eq!(parse("[fd00::1]:15010"), Ok(server("fd00::1")));
-    for socket in ["unix:/run/XDS", "unix:///run/XDS"] {
-        assert_eq!(parse(socket), Ok(Discovery::Socket("/run/XDS".into())));
-    }
-    for wrong in ["pilot", "pilot:x", ":15010", "fd00::1:15010", ""] {
-        assert_eq!(parse(wrong), Err(format!("discoveryAddress \"{wrong}\" is not host:port")));
-    }
-    let tls = parse("istiod.istio-system.svc:15012").unwrap_err();
-    assert!(tls.contains("does not speak TLS yet") && tls.contains("istiod.istio-system.svc:15010"), "{tls}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod bootstrap;
 mod hot_restart;
 mod life;
 mod load;
+mod relay;
 mod status;
 mod support;
 mod world;

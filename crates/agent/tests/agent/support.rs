@@ -50,7 +50,7 @@ impl Settings {
 
     fn with_admin(directory: TempDir, binary: &str, admin_port: u16) -> Self {
         let proxy = format!(
-            "configPath: {}\nbinaryPath: {binary}\nproxyAdminPort: {admin_port}\ndiscoveryAddress: 127.0.0.1:{}\n",
+            "configPath: {}\nbinaryPath: {binary}\nproxyAdminPort: {admin_port}\ndiscoveryAddress: 127.0.0.1:{}\ncontrolPlaneAuthPolicy: NONE\n",
             directory.path().display(),
             free_port(),
         );
@@ -84,6 +84,13 @@ impl Settings {
     pub(crate) fn with_status_port_at(mut self, port: u16) -> Self {
         self.status_port = port;
         self
+    }
+
+    /// Another value for a setting that is there already.
+    pub(crate) fn instead(mut self, field: &str, value: &str) -> Self {
+        let others = self.proxy.lines().filter(|line| !line.starts_with(&format!("{field}:")));
+        self.proxy = others.map(|line| format!("{line}\n")).collect();
+        self.proxy(&format!("{field}: {value}"))
     }
 
     /// An annotation of the pod, where Kubernetes would put it.

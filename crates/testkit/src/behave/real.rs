@@ -267,7 +267,8 @@ async fn modified(admin: SocketAddr) -> anyhow::Result<String> {
     Ok(stats.lines().collect::<Vec<_>>().join(", "))
 }
 
-struct ControlPlane {
+/// A server of either make, in plain text.
+pub struct ControlPlane {
     server: Server,
     scratch: PathBuf,
     grpc: SocketAddr,
@@ -278,15 +279,19 @@ struct ControlPlane {
 }
 
 impl ControlPlane {
-    fn new(server: Server, scratch: &Path, env: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+    pub fn new(server: Server, scratch: &Path, env: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
         std::fs::create_dir_all(scratch.join("server/var/lib/istio/inject"))?;
         let (scratch, env) = (scratch.to_owned(), env.clone());
         Ok(Self { server, scratch, grpc, http, monitoring, env, processes: Vec::new() })
     }
 
+    pub fn grpc(&self) -> SocketAddr {
+        self.grpc
+    }
+
     /// Starts the server; one that runs is ended first, not gently.
-    async fn start(&mut self, config: &Path, tools: &Tools) -> anyhow::Result<()> {
+    pub async fn start(&mut self, config: &Path, tools: &Tools) -> anyhow::Result<()> {
         for mut old in self.processes.drain(..) {
             old.kill().await?;
         }
@@ -375,6 +380,7 @@ fn start_envoy(
         "statusPort": 0,
         "concurrency": 1,
         "terminationDrainDuration": "0s",
+        "controlPlaneAuthPolicy": "NONE",
     });
     let mut labels = client.labels.clone();
     if !client.locality.is_empty() {

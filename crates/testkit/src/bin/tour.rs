@@ -139,6 +139,7 @@ fn start_agent(scratch: &Path, addresses: &Addresses, tools: &Tools) -> anyhow::
         "statusPort": 0,
         "concurrency": 1,
         "terminationDrainDuration": "0s",
+        "controlPlaneAuthPolicy": "NONE",
     });
     let mut command = Command::new(tools.own("pilot-agent")?);
     command
