@@ -95,7 +95,7 @@ impl KubeServer {
     }
 
     /// Changes the status of an object.
-    pub async fn status(&self, object: &Value, status: Value) -> anyhow::Result<()> {
+    pub async fn status(&self, object: &Value, status: &Value) -> anyhow::Result<()> {
         let path = format!("{}/status", object_path(object)?);
         let body = serde_json::to_vec(&json!({ "status": status }))?;
         self.client.call(Call::merge(&path, body)).await.with_context(|| format!("status of {path}"))?;
@@ -109,7 +109,7 @@ impl KubeServer {
         Ok(())
     }
 
-    pub async fn namespace(&self, name: &str, labels: Value) -> anyhow::Result<()> {
+    pub async fn namespace(&self, name: &str, labels: &Value) -> anyhow::Result<()> {
         let metadata = json!({"name": name, "labels": labels});
         self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await
     }
@@ -171,7 +171,7 @@ fn start_api(folder: &Path, etcd: SocketAddr, at: SocketAddr, more: &[String]) -
         .arg(file("tls-cert-file", "api.pem"))
         .arg(file("tls-private-key-file", "api-key.pem"))
         .arg(file("client-ca-file", "ca.pem"))
-        .arg(file("service-account-key-file", "account-key.pem"))
+        .arg(file("service-account-key-file", "account-public.pem"))
         .arg(file("service-account-signing-key-file", "account-key.pem"))
         .arg(file("token-auth-file", "tokens.csv"))
         .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")
@@ -195,7 +195,9 @@ fn certificates(folder: &Path) -> anyhow::Result<()> {
     params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
     std::fs::write(folder.join("api.pem"), params.signed_by(&key, &authority)?.pem())?;
     std::fs::write(folder.join("api-key.pem"), key.serialize_pem())?;
-    std::fs::write(folder.join("account-key.pem"), KeyPair::generate()?.serialize_pem())?;
+    let account = KeyPair::generate()?;
+    std::fs::write(folder.join("account-key.pem"), account.serialize_pem())?;
+    std::fs::write(folder.join("account-public.pem"), account.public_key_pem())?;
     Ok(())
 }
 
