@@ -139,6 +139,21 @@ impl Service {
 
     /// The addresses by which a caller calls it, of those families that it can use. Nothing if any address will do.
     pub fn addresses_from(&self, caller: &Caller) -> Vec<Name> {
+        let found = self.own_addresses(caller);
+        // Better one that it may not reach than to listen at every address.
+        if found.is_empty() { self.address.iter().cloned().collect() } else { found }
+    }
+
+    /// The same without one that it may not reach. Only Kubernetes has one for each family.
+    pub fn reachable_from(&self, caller: &Caller) -> Vec<Name> {
+        let mut found = self.addresses_from(caller);
+        if !self.cluster_addresses.is_empty() {
+            found.retain(|address| caller.reaches(address));
+        }
+        found
+    }
+
+    fn own_addresses(&self, caller: &Caller) -> Vec<Name> {
         let mut found = self.cluster_addresses.get(&caller.cluster).cloned().unwrap_or_default();
         if found.is_empty() && caller.allocated {
             found.clone_from(&self.auto_addresses);
@@ -147,12 +162,7 @@ impl Service {
         if let Some(first) = found.first().filter(|_| !caller.dual_stack).map(|first| first.contains(':')) {
             found.retain(|address| address.contains(':') == first);
         }
-        if !found.is_empty() {
-            return found;
-        }
-        // Better one that it may not reach than to listen at every address; but Kubernetes has one for each family.
-        let is_kube = !self.cluster_addresses.is_empty();
-        self.address.iter().filter(|address| !is_kube || caller.reaches(address)).cloned().collect()
+        found
     }
 
     /// Is it nothing but another name?

@@ -19,7 +19,7 @@ kind: EndpointSlice
 metadata: {name: cart-1, namespace: shop, labels: {kubernetes.io/service-name: cart}}
 addressType: IPv4
 ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.0.0.1], conditions: {ready: true}}, {addresses: [10.0.0.2], conditions: {ready: false}}]
+endpoints: [{addresses: [10.0.0.1], conditions: {ready: true}}, {addresses: [10.0.0.2], conditions: {ready: false, terminating: false}}]
 ";
 
 const RULES: &str = "

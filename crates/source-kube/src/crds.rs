@@ -59,6 +59,19 @@ pub(crate) async fn stored(client: &Client, kind: Kind) -> Result<Option<Resourc
     Ok(version.filter(|_| is_served).map(|version| Resource::new(group, version, plural)))
 }
 
+/// Where rules of Istio stand if nobody says otherwise.
+pub(crate) fn usual() -> impl Iterator<Item = (Kind, Resource)> {
+    RULES.iter().map(|(kind, group, plural)| {
+        let version = match kind {
+            Kind::EnvoyFilter => "v1alpha3",
+            Kind::ProxyConfig => "v1beta1",
+            Kind::WasmPlugin | Kind::TrafficExtension => "v1alpha1",
+            _ => "v1",
+        };
+        (*kind, Resource::new(group, version, plural))
+    })
+}
+
 /// What is told about kinds that the API server does not know.
 pub(crate) fn missing(known: &BTreeSet<Kind>, cluster: &Name) -> Vec<Issue> {
     let missing: Vec<String> = RULES

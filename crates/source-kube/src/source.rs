@@ -238,12 +238,15 @@ impl Hub {
                     Trouble::Call(error) => error.status(),
                     Trouble::Collapse(_) => None,
                 };
-                // What we may not see does not keep the rest from being served; nor do rules of a kind that is gone.
-                if status == Some(403) {
+                let is_undefined = status == Some(404)
+                    && matches!(who, Who::Kind(kind) if !PLATFORM.contains(&kind) && !self.defined.contains(&kind));
+                // What we may not see does not keep the rest from being served; nor do rules of a kind that is not there.
+                if status == Some(403) || is_undefined {
                     self.pending.remove(&who);
                 }
-                let is_undefined =
-                    matches!(who, Who::Kind(kind) if status == Some(404) && !self.defined.contains(&kind));
+                if status == Some(403) && who == Who::Crds {
+                    self.assume_definitions();
+                }
                 if !is_undefined && self.troubles.note(name, trouble) {
                     self.tell_troubles();
                 }
@@ -322,6 +325,15 @@ impl Hub {
         }
         let missing = crds::missing(&self.defined, &self.options.read.cluster);
         self.note(Name::new("CRDs"), missing);
+    }
+
+    /// Who may not see definitions tries what Istio serves today.
+    fn assume_definitions(&mut self) {
+        for (kind, resource) in crds::usual() {
+            if !self.places.contains_key(&kind) {
+                self.definition(kind, Ok(Some(resource)));
+            }
+        }
     }
 
     fn ask_for_definition(&mut self, kind: Kind) {

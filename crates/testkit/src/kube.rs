@@ -95,7 +95,7 @@ impl KubeServer {
     }
 
     /// Changes the status of an object.
-    pub async fn status(&self, object: &Value, status: Value) -> anyhow::Result<()> {
+    pub async fn status(&self, object: &Value, status: &Value) -> anyhow::Result<()> {
         let path = format!("{}/status", object_path(object)?);
         let body = serde_json::to_vec(&json!({ "status": status }))?;
         self.client.call(Call::merge(&path, body)).await.with_context(|| format!("status of {path}"))?;
@@ -109,7 +109,7 @@ impl KubeServer {
         Ok(())
     }
 
-    pub async fn namespace(&self, name: &str, labels: Value) -> anyhow::Result<()> {
+    pub async fn namespace(&self, name: &str, labels: &Value) -> anyhow::Result<()> {
         let metadata = json!({"name": name, "labels": labels});
         self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await
     }

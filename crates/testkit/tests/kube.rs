@@ -33,7 +33,7 @@ fn skipped() -> bool {
 
 async fn world(server: &KubeServer, addresses: &[&str]) {
     for namespace in ["shop", "istio-system"] {
-        server.namespace(namespace, json!({})).await.unwrap();
+        server.namespace(namespace, &json!({})).await.unwrap();
     }
     let spec = json!({"ports": [{"name": "http", "port": 80}]});
     let metadata = json!({"name": "web", "namespace": "shop"});

@@ -46,7 +46,7 @@ impl<N: Neighbours> Maker<'_, N> {
             let below: Vec<String> = out.iter().map(|name| format!("*.{name}")).collect();
             out.extend(below);
         }
-        let addresses = service.addresses_from(&self.traits.caller);
+        let addresses = service.reachable_from(&self.traits.caller);
         for address in addresses.iter().filter(|address| self.is_first_at(address, port)) {
             for name in both(address.to_string()) {
                 if !out.contains(&name) {

@@ -287,7 +287,7 @@ fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served>
 fn hidden(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Name> {
     let Some(ip) = proxy.ips.first() else { return Vec::new() };
     let mut out = BTreeSet::new();
-    for served in registry.served_at(reader, *ip).filter(|served| served.is_in(&proxy.cluster)) {
+    for served in registry.served_at(reader, *ip) {
         let services = registry.services(reader, &served.host);
         let headless = services.iter().filter(|service| {
             service.namespace == served.namespace && service.resolution == Resolution::Passthrough

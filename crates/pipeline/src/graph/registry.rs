@@ -99,17 +99,7 @@ impl Registry {
         let seats = Seats::declare(graph, inputs, &entries);
         let slices =
             graph.map("slice plans", &inputs.slices, move |id, reader| slice_plan(id, inputs, reader));
-        let elsewhere = graph.group("services of other clusters", |feeds| {
-            feeds.from(&inputs.services, |id: &ConfigId, service: &Arc<Service>, out| {
-                if !id.cluster.is_empty() {
-                    let whole = ConfigId::new(id.namespace.clone(), id.name.clone());
-                    out.emit(whole, id.cluster.clone(), Arc::clone(service));
-                }
-            });
-        });
-        let discovered = graph.map("discovered services", &inputs.services, move |id, reader| {
-            discovered_service(id, elsewhere, inputs, reader)
-        });
+        let discovered = discovered_services(graph, inputs);
         let outside = graph.map("endpoints outside kubernetes", &discovered, move |id, reader| {
             outside_plan(reader.get(&discovered, id)?, workloads, reader)
         });
@@ -337,6 +327,21 @@ fn network_gateways(graph: &mut Graph, inputs: Inputs) -> Table<(), NetworkGatew
         let of_mesh = reader.get(&inputs.networks, &()).into_iter().flat_map(declared_gateways);
         let of_services = reader.get(&of_services, &()).into_iter().flatten();
         NetworkGateways::new(of_mesh.chain(of_services.map(|(gateway, ())| gateway.clone())))
+    })
+}
+
+/// Kubernetes services of namespaces that count, each once however many clusters have it.
+fn discovered_services(graph: &mut Graph, inputs: Inputs) -> Table<ConfigId, Arc<Service>> {
+    let elsewhere = graph.group("services of other clusters", |feeds| {
+        feeds.from(&inputs.services, |id: &ConfigId, service: &Arc<Service>, out| {
+            if !id.cluster.is_empty() {
+                let whole = ConfigId::new(id.namespace.clone(), id.name.clone());
+                out.emit(whole, id.cluster.clone(), Arc::clone(service));
+            }
+        });
+    });
+    graph.map("discovered services", &inputs.services, move |id, reader| {
+        discovered_service(id, elsewhere, inputs, reader)
     })
 }
 
