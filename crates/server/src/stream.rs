@@ -335,6 +335,9 @@ impl Stream {
                 self.large.push_back(response);
                 continue;
             } else {
+                // A turn that nobody looks at while this waits would take a place away from who could use it; with enough
+                // streams that wait like this nobody would ever get one.
+                self.turn = None;
                 let place = self.hub.lanes.place(self.lane).await;
                 began = self.send_in(place, &response);
             }
