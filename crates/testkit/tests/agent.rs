@@ -254,9 +254,10 @@ async fn another_client_and_an_envoy_share_an_agent() {
         ..DiscoveryRequest::default()
     });
     assert!(!stream.next().await.unwrap().unwrap().resources.is_empty());
-    let connected = web.envoy("/stats?filter=control_plane.connected_state").await;
-    assert!(connected.contains("control_plane.connected_state: 1"), "Envoy has its stream too: {connected}");
-    assert!(!web.metrics().await.contains("istio_agent_envoy_connection_terminations{"), "and never lost it");
+    assert!(
+        !web.metrics().await.contains("istio_agent_envoy_connection_terminations{"),
+        "Envoy kept its stream"
+    );
 }
 
 /// As on virtual machines: the first certificate is brought along, and is the one that is renewed.
