@@ -105,7 +105,7 @@ mod tests {
             let other = SigningRequest::new(&id, curve).unwrap();
             let error = check_pair(&texts[0], &other.key).unwrap_err().to_string();
             assert!(error.contains("does not belong"), "{error}");
-            assert_eq!(readable_roots(&[&root, "nonsense", &root]), [root.clone()]);
+            assert_eq!(readable_roots(&[&root, "nonsense", &root]), [root]);
         }
     }
 

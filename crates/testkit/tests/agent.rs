@@ -3,13 +3,19 @@
 
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
+use pilot_envoy_api::envoy::service::discovery::v3::DiscoveryRequest;
 use pilot_testkit::agent::{PilotAgent, Place};
 use pilot_testkit::http_call;
 use pilot_testkit::plane::Plane;
 use pilot_testkit::process::free_address;
 use pilot_testkit::shop::{self, Shop, Wire};
 use pilot_testkit::tools::Tools;
+use pilot_testkit::xds_client::{StateOfTheWorld, Stream, node};
+use pilot_xds::TypeUrl;
 use serde_json::Value;
+use tokio::net::UnixStream;
+use tonic::transport::Endpoint;
 
 /// Filters that only Istio's own Envoy has are left out.
 const STOCK: [(&str, &str); 2] =
@@ -226,6 +232,32 @@ fn envoy_of(agent: &PilotAgent) -> u32 {
 
 fn kill(pid: u32) {
     assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+}
+
+/// An application that speaks xDS itself has its stream at the same socket.
+#[tokio::test]
+async fn another_client_and_an_envoy_share_an_agent() {
+    let Some(tools) = tools() else { return };
+    let mesh = Mesh::open().await;
+    let mut web = PilotAgent::start(&mesh.sidecar("web"), &tools).unwrap();
+    web.ready().await.unwrap();
+    let socket = web.file("proxy/XDS");
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(socket).await?)) }
+    });
+    let channel = Endpoint::from_static("http://agent").connect_with_connector(connector).await.unwrap();
+    let mut stream = Stream::<StateOfTheWorld>::open_on(channel).await.unwrap();
+    stream.send(DiscoveryRequest {
+        type_url: TypeUrl::Cluster.as_str().to_owned(),
+        node: Some(node("library")),
+        ..DiscoveryRequest::default()
+    });
+    assert!(!stream.next().await.unwrap().unwrap().resources.is_empty());
+    assert!(
+        !web.metrics().await.contains("istio_agent_envoy_connection_terminations{"),
+        "Envoy kept its stream"
+    );
 }
 
 /// As on virtual machines: the first certificate is brought along, and is the one that is renewed.

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use pilot_testkit::agent::{PilotAgent, Place};
 use pilot_testkit::process::free_address;
 use pilot_testkit::server::PilotServer;
 use pilot_testkit::tools::Tools;
@@ -24,10 +23,10 @@ struct Client {
 }
 
 impl Client {
-    fn start(library: &Path, server: &str, backends: &[(&str, SocketAddr)]) -> Self {
+    fn start(library: &Path, server: SocketAddr, backends: &[(&str, SocketAddr)]) -> Self {
         let bootstrap = json!({
             "xds_servers": [{
-                "server_uri": server,
+                "server_uri": server.to_string(),
                 "channel_creds": [{"type": "insecure"}],
                 "server_features": ["xds_v3"],
             }],
@@ -114,7 +113,7 @@ async fn a_grpc_client_balances_and_splits_as_it_is_told() {
     let write = |name: &str, text: &str| std::fs::write(server.config.join(name), text).unwrap();
     let backends = [("v1", free_address().unwrap()), ("v2", free_address().unwrap())];
     write("echo.yaml", &entry(&backends));
-    let mut client = Client::start(tools.grpc().unwrap(), &server.grpc.to_string(), &backends);
+    let mut client = Client::start(tools.grpc().unwrap(), server.grpc, &backends);
 
     let of = |counts: &Counts, name: &str| counts.get(name).copied().unwrap_or(0);
     let balanced = client.calls_until(40, |counts| of(counts, "v1") == 20 && of(counts, "v2") == 20).await;
@@ -134,40 +133,4 @@ async fn a_grpc_client_balances_and_splits_as_it_is_told() {
     write("echo.yaml", &entry(&backends[..1]));
     let one = client.calls_until(20, |counts| of(counts, "v1") == 20).await;
     assert_eq!(of(&one, "v1"), 20, "an endpoint that is gone is not called: {one:?}");
-}
-
-/// The proxy of this test calls nobody, so that it does not listen where services are.
-const ALONE: &str = "apiVersion: networking.istio.io/v1
-kind: Sidecar
-metadata: {name: web, namespace: default}
-spec:
-  workloadSelector: {labels: {app: web}}
-  egress: [{hosts: ['~/*']}]
-";
-
-#[tokio::test]
-async fn a_grpc_client_and_an_envoy_share_an_agent() {
-    let tools = Tools::of_environment();
-    if let Some(why) = tools.why_skip_grpc().or_else(|| tools.why_skip_envoy()) {
-        eprintln!("skipped: {why}");
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let server = PilotServer::start(scratch.path(), &[]).await.unwrap();
-    let backends = [("v1", free_address().unwrap()), ("v2", free_address().unwrap())];
-    std::fs::write(server.config.join("echo.yaml"), entry(&backends)).unwrap();
-    std::fs::write(server.config.join("alone.yaml"), ALONE).unwrap();
-    let mut agent = PilotAgent::start(&Place::new("web", server.grpc).plain(), &tools).unwrap();
-    agent.ready().await.unwrap();
-
-    let socket = format!("unix://{}", agent.file("proxy/XDS").display());
-    let mut client = Client::start(tools.grpc().unwrap(), &socket, &backends);
-    let balanced = client.calls_until(40, |counts| counts.values().sum::<u32>() == 40).await;
-    assert_eq!(balanced.values().sum::<u32>(), 40, "{balanced:?}");
-    let connected = agent.envoy("/stats?filter=control_plane.connected_state").await;
-    assert!(connected.contains("control_plane.connected_state: 1"), "Envoy has its stream too: {connected}");
-    assert!(
-        !agent.metrics().await.contains("istio_agent_envoy_connection_terminations{"),
-        "and never lost it"
-    );
 }

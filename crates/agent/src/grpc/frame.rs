@@ -86,7 +86,7 @@ impl Buf for Rope {
 }
 
 /// A message that cannot be taken.
-#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FrameError {
     #[error("a message of {length} bytes is larger than {limit} bytes")]
     TooLong { length: usize, limit: usize },
