@@ -117,7 +117,6 @@ impl GrpcServer {
         tokio::select! {
             () = &mut stop => {}
             () = self.hub.bodies.sweep() => {}
-            () = self.hub.lanes.release(&*self.hub.clock) => {}
             // A port that ends by itself takes the others along: half a server is none.
             Some(ended) = serving.join_next() => return ended.unwrap_or(Ok(())),
         }

@@ -1,70 +1,17 @@
-use std::collections::VecDeque;
 use std::num::NonZero;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-use pilot_base::{Clock, Micros};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Who may put a large response together now.
 ///
 /// What is small, such as word of an endpoint that is gone, never waits. What is large waits for a place, in the order of
 /// asking, so that few large responses stand before a small one in the processor's queue, however many proxies are pushed
-/// to. What a new proxy is sent first has places of its own and does not wait behind a push to everybody. There a place is
-/// taken only while a response is put together, so no client can keep one, and none is idle while somebody waits.
-///
-/// What was put together still has to be written and read, over a network that may be slow. So the tables of a push keep
-/// their places until the client has answered, or for a while; and they let small news go first that everybody is being
-/// told: a new service has reached all proxies before the first is sent its table of routes.
+/// to. What a new proxy is sent first has places of its own and does not wait behind a push to everybody. A place is taken
+/// only while a response is put together, so no client can keep one, and none is idle while somebody waits.
 pub(crate) struct Lanes {
     first: Arc<Semaphore>,
     push: Arc<Semaphore>,
-    /// Places that wait for an answer, and until when, the oldest first.
-    kept: Mutex<VecDeque<(Micros, Kept)>>,
-    /// Somebody keeps a place.
-    keeps: Notify,
-    news: Mutex<News>,
-}
-
-/// A place that is kept until it is dropped, or for long enough. Who stops reading stops dropping, too.
-type Kept = Weak<Mutex<Option<OwnedSemaphorePermit>>>;
-
-/// What keeps a place.
-pub(crate) struct Keeping {
-    _place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
-}
-
-/// So many tables of a push may be under way for each processor: enough that none is idle while clients read.
-const UNDER_WAY: usize = 8;
-/// A client that has not answered by then waits for something else, or its network does.
-const KEPT: Micros = 50_000;
-
-/// Small news that streams tell their clients one after the other.
-#[derive(Clone, Copy, Default, Debug)]
-struct News {
-    began: Micros,
-    last: Micros,
-}
-
-/// As long as it takes a client to answer, so that what follows the answer still belongs to the same news.
-const SILENCE: Micros = 3_000;
-/// Where there is always news a push waits no longer than this, and then not again.
-const MOST: Micros = 30_000;
-
-impl News {
-    fn told(&mut self, now: Micros) {
-        if now >= self.last + SILENCE {
-            self.began = now;
-        }
-        self.last = now;
-    }
-
-    /// Until when a push lets them go first, if it does.
-    fn over_at(self, now: Micros) -> Option<Micros> {
-        let over = (self.last + SILENCE).min(self.began + MOST);
-        (now < over).then_some(over)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,66 +25,16 @@ pub(crate) enum Lane {
 pub(crate) const LARGE: usize = 64 << 10;
 
 impl Default for Lanes {
-    /// As many places as there are processors, and more for what is under way.
+    /// As many places as there are processors.
     fn default() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self::new(processors, processors * UNDER_WAY)
+        Self::new(std::thread::available_parallelism().map_or(1, NonZero::get))
     }
 }
 
 impl Lanes {
-    pub(crate) fn new(first: usize, push: usize) -> Self {
-        let lane = |places| Arc::new(Semaphore::new(places));
-        let (kept, keeps, news) = Default::default();
-        Self { first: lane(first), push: lane(push), kept, keeps, news }
-    }
-
-    /// Keeps a place while a client reads what it was taken for.
-    pub(crate) fn keep(&self, place: OwnedSemaphorePermit, now: Micros) -> Keeping {
-        let place = Arc::new(Mutex::new(Some(place)));
-        self.kept.lock().push_back((now + KEPT, Arc::downgrade(&place)));
-        self.keeps.notify_one();
-        Keeping { _place: place }
-    }
-
-    /// Gives places to others that were kept for long enough. Sleeps while none is.
-    pub(crate) async fn release(&self, clock: &dyn Clock) {
-        loop {
-            let now = clock.micros();
-            match self.release_until(now) {
-                Some(next) => tokio::time::sleep(Duration::from_micros(next - now)).await,
-                None => self.keeps.notified().await,
-            }
-        }
-    }
-
-    /// Tells when the next one has been kept for long enough.
-    fn release_until(&self, now: Micros) -> Option<Micros> {
-        let mut kept = self.kept.lock();
-        while let Some((until, place)) = kept.front() {
-            match place.upgrade() {
-                Some(_) if *until > now => return Some(*until),
-                Some(place) => drop(place.lock().take()),
-                None => {}
-            }
-            kept.pop_front();
-        }
-        None
-    }
-
-    /// Something small and new was told.
-    pub(crate) fn told(&self, now: Micros) {
-        self.news.lock().told(now);
-    }
-
-    /// Waits until small news has gone first, if this is a push, and then for a place.
-    pub(crate) async fn last_place(&self, lane: Lane, clock: &dyn Clock) -> Option<OwnedSemaphorePermit> {
-        while lane == Lane::Push {
-            let now = clock.micros();
-            let Some(over) = self.news.lock().over_at(now) else { break };
-            tokio::time::sleep(Duration::from_micros(over - now)).await;
-        }
-        self.place(lane).await
+    fn new(places: usize) -> Self {
+        let lane = || Arc::new(Semaphore::new(places));
+        Self { first: lane(), push: lane() }
     }
 
     /// Waits for a place. Lanes are never closed; who is there without a place would only be early.
@@ -155,50 +52,11 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use super::{KEPT, Lane, Lanes, MOST, News, SILENCE};
-
-    #[test]
-    fn a_place_is_kept_until_the_client_answers_or_for_long_enough() {
-        let lanes = Lanes::new(1, 1);
-        let cx = &mut Context::from_waker(Waker::noop());
-        let take = |cx: &mut Context<'_>| match pin!(lanes.place(Lane::Push)).poll(cx) {
-            Poll::Ready(place) => place,
-            Poll::Pending => None,
-        };
-        let answered = lanes.keep(take(cx).expect("it is free"), 0);
-        assert!(take(cx).is_none());
-        drop(answered);
-        let silent = lanes.keep(take(cx).expect("it is free again"), 10);
-        assert_eq!(lanes.release_until(KEPT), Some(KEPT + 10));
-        assert!(take(cx).is_none());
-        assert_eq!(lanes.release_until(KEPT + 10), None);
-        assert!(take(cx).is_some(), "nobody waits for that client any more");
-        drop(silent);
-        assert!(lanes.kept.lock().is_empty());
-    }
-
-    #[test]
-    fn a_push_lets_small_news_go_first_but_not_for_ever() {
-        let mut news = News::default();
-        assert_eq!(news.over_at(10 * MOST), None, "there is none");
-        let start = 10 * MOST;
-        news.told(start);
-        assert_eq!(news.over_at(start), Some(start + SILENCE));
-        assert_eq!(news.over_at(start + SILENCE), None);
-        let mut now = start;
-        while now < start + 2 * MOST {
-            now += SILENCE / 2;
-            news.told(now);
-            assert_eq!(news.over_at(now).is_some(), now < start + MOST, "{now}: news without end");
-        }
-        now += SILENCE;
-        news.told(now);
-        assert!(news.over_at(now).is_some(), "it was silent, so this is news again");
-    }
+    use super::{Lane, Lanes};
 
     #[test]
     fn a_new_proxy_does_not_wait_behind_a_push() {
-        let lanes = Lanes::new(1, 1);
+        let lanes = Lanes::new(1);
         let cx = &mut Context::from_waker(Waker::noop());
         let Poll::Ready(pushing) = pin!(lanes.place(Lane::Push)).poll(cx) else {
             panic!("nobody pushes yet")

@@ -18,7 +18,7 @@ use crate::body::Outgoing;
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
-use crate::lanes::{Keeping, LARGE, Lane, Lanes};
+use crate::lanes::{LARGE, Lane, Lanes};
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::node;
@@ -126,23 +126,9 @@ async fn begin_and_run<M: Incoming>(
     let session = Session::new(M::PROTOCOL, news.manifests, Pacing::default(), commons);
     let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
     let (reasons, told, large) = Default::default();
-    let (lane, turn, keeping) = (Lane::First, None, None);
-    let stream = Stream {
-        hub,
-        guest,
-        session,
-        seat,
-        feed,
-        heard,
-        out,
-        lane,
-        large,
-        turn,
-        keeping,
-        reasons,
-        told,
-        end_at,
-    };
+    let (lane, turn) = (Lane::First, None);
+    let stream =
+        Stream { hub, guest, session, seat, feed, heard, out, lane, large, turn, reasons, told, end_at };
     let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
@@ -208,8 +194,6 @@ struct Stream {
     large: VecDeque<Response>,
     /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
     turn: Option<Turn>,
-    /// The place of the table that the client is reading.
-    keeping: Option<(TypeUrl, Keeping)>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
@@ -327,10 +311,6 @@ impl Stream {
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             if response.len(self.session.protocol()) < LARGE {
                 began = self.send(&response, began);
-                let is_news = matches!(response.type_url, TypeUrl::Cluster | TypeUrl::Endpoint);
-                if is_news && self.lane == Lane::Push && !response.resources.is_empty() {
-                    self.hub.lanes.told(began);
-                }
             } else if matches!(response.type_url, TypeUrl::Listener | TypeUrl::Route) {
                 self.large.push_back(response);
                 continue;
@@ -338,32 +318,24 @@ impl Stream {
                 // A turn that nobody looks at while this waits would take a place away from who could use it; with enough
                 // streams that wait like this nobody would ever get one.
                 self.turn = None;
-                let place = self.hub.lanes.place(self.lane).await;
-                began = self.send_in(place, &response);
+                let _place = self.hub.lanes.place(self.lane).await;
+                began = self.send(&response, self.hub.clock.micros());
             }
             sent = Some(began);
         }
         if self.turn.is_none() && !self.large.is_empty() {
             let (hub, lane) = (Arc::clone(&self.hub), self.lane);
-            self.turn = Some(Box::pin(async move { hub.lanes.last_place(lane, &*hub.clock).await }));
+            self.turn = Some(Box::pin(async move { hub.lanes.place(lane).await }));
         }
         self.hub.bodies.touched();
         sent
     }
 
-    fn send_large(&mut self, place: Option<OwnedSemaphorePermit>) {
+    fn send_large(&mut self, _place: Option<OwnedSemaphorePermit>) {
         self.turn = None;
         if let Some(response) = self.large.pop_front() {
-            self.send_in(place, &response);
+            self.send(&response, self.hub.clock.micros());
         }
-    }
-
-    /// Sends what a place was taken for, and keeps the place until the client has answered. Tells when it was done.
-    fn send_in(&mut self, place: Option<OwnedSemaphorePermit>, response: &Response) -> Micros {
-        let now = self.send(response, self.hub.clock.micros());
-        let place = place.filter(|_| self.lane == Lane::Push);
-        self.keeping = place.map(|place| (response.type_url, self.hub.lanes.keep(place, now)));
-        now
     }
 
     /// Tells when it was done.
@@ -380,9 +352,6 @@ impl Stream {
     }
 
     fn note(&mut self, event: Event, code: i32) {
-        if let Event::Accepted(answered) | Event::Refused { type_url: answered, .. } = &event {
-            self.keeping.take_if(|(type_url, _)| type_url == answered);
-        }
         match event {
             // Routes are what a proxy asks for last.
             Event::Accepted(TypeUrl::Route) => self.lane = Lane::Push,
@@ -449,6 +418,3 @@ async fn until(wake: Option<Millis>, now: Millis) {
         None => std::future::pending().await,
     }
 }
-
-#[cfg(test)]
-mod tests;
