@@ -338,10 +338,10 @@ impl Fleet {
             self.batch.events.extend(initial.into_values().map(Event::InitApply));
             self.batch.events.push(Event::InitDone);
         }
-        self.publish(is_late);
+        self.publish(now);
     }
 
-    fn publish(&self, is_late: bool) {
+    fn publish(&self, now: Instant) {
         let home = ClusterState { id: self.options.home.clone(), secret: String::new(), sync: Sync::Synced };
         let others = self.clusters.iter().map(|(id, cluster)| ClusterState {
             id: id.clone(),
@@ -349,7 +349,7 @@ impl Fleet {
             sync: match (cluster.is_leaving(), cluster.is_synced) {
                 (true, _) => Sync::Closed,
                 (_, true) => Sync::Synced,
-                _ if is_late => Sync::Timeout,
+                _ if now >= self.deadline => Sync::Timeout,
                 _ => Sync::Syncing,
             },
         });

@@ -247,7 +247,7 @@ impl Hub {
                 if status == Some(403) && who == Who::Crds {
                     self.assume_definitions();
                 }
-                if !is_undefined && self.troubles.note(name, trouble) {
+                if !is_undefined && self.troubles.note(name, &trouble) {
                     self.tell_troubles();
                 }
             }

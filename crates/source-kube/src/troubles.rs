@@ -15,8 +15,8 @@ pub(crate) struct Troubles {
 
 impl Troubles {
     /// Tells whether something is different.
-    pub(crate) fn note(&mut self, resource: String, trouble: Trouble) -> bool {
-        self.by_resource.insert(resource, trouble.clone()).is_none_or(|before| before != trouble)
+    pub(crate) fn note(&mut self, resource: String, trouble: &Trouble) -> bool {
+        self.by_resource.insert(resource, trouble.clone()).is_none_or(|before| before != *trouble)
     }
 
     pub(crate) fn well(&mut self, resource: &str) -> bool {
@@ -74,13 +74,13 @@ mod tests {
     fn a_silent_server_is_one_issue_and_a_refusal_is_its_own() {
         let mut troubles = Troubles::default();
         let gone = Trouble::Call(CallError::Unreachable("connection refused".to_owned()));
-        assert!(troubles.note("pods".to_owned(), gone.clone()));
-        assert!(!troubles.note("pods".to_owned(), gone.clone()));
-        troubles.note("services".to_owned(), gone);
+        assert!(troubles.note("pods".to_owned(), &gone));
+        assert!(!troubles.note("pods".to_owned(), &gone));
+        troubles.note("services".to_owned(), &gone);
         let message = "nodes is forbidden: User \"bob\" cannot list resource".to_owned();
         let forbidden =
             CallError::Refused { status: 403, reason: "Forbidden".to_owned(), message, retry_after: None };
-        troubles.note("nodes".to_owned(), Trouble::Call(forbidden));
+        troubles.note("nodes".to_owned(), &Trouble::Call(forbidden));
         let issues = troubles.issues(&Name::new("east"), "https://10.0.0.1");
         let text: Vec<String> = issues.iter().map(ToString::to_string).collect();
         assert_eq!(text.len(), 2, "{text:?}");
