@@ -6,7 +6,7 @@ registry=$1
 scratch=$(mktemp -d)
 started=()
 finish() {
-  for pid in "${started[@]}"; do kill -INT "$pid" 2>/dev/null || true; done
+  for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
   for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
   # Nomad leaves the mounts of its tasks behind.
   awk -v folder="$scratch/" 'index($2, folder) == 1 { print $2 }' /proc/mounts | tac | xargs -r umount
