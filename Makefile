@@ -44,13 +44,15 @@ help: ## this list
 run: $(ENVOY) bins ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
 	@target/debug/tour $(if $(ONCE),--once)
 
-.PHONY: demo-consul demo-eureka demo-zookeeper demo-memory
+.PHONY: demo-consul demo-eureka demo-zookeeper demo-nomad demo-memory
 demo-consul: $(CONSUL) bins ## Consul and Pilot: register a service and see what Pilot knows of it
 	samples/registries/demo.sh consul
 demo-eureka: $(EUREKA) bins ## the same with Eureka
 	samples/registries/demo.sh eureka
 demo-zookeeper: $(ZOOKEEPER) bins ## the same with ZooKeeper
 	samples/registries/demo.sh zookeeper
+demo-nomad: $(NOMAD) bins ## the same with Nomad, as root
+	samples/registries/demo.sh nomad
 demo-memory: bins ## the same with the registry that Pilot itself has
 	samples/registries/demo.sh memory
 

@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# demo.sh consul|eureka|zookeeper|memory: starts the registry and Pilot on this machine, registers two instances of
+# demo.sh consul|eureka|zookeeper|nomad|memory: starts the registry and Pilot on this machine, registers two instances of
 # `reviews`, and shows what Pilot knows of them. Everything ends with it.
 set -euo pipefail
 registry=$1
 scratch=$(mktemp -d)
 started=()
-trap 'for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done; rm -rf "$scratch"' EXIT
+finish() {
+  for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
+  # Nomad leaves the mounts of its tasks behind.
+  awk -v folder="$scratch/" 'index($2, folder) == 1 { print $2 }' /proc/mounts | tac | xargs -r umount
+  rm -rf "$scratch"
+}
+trap finish EXIT
 
 start() { # what, command…
   echo "started  $1"
@@ -51,13 +58,42 @@ case $registry in
       zk create "/services/reviews/$1" \
         '{"name":"reviews","id":"'"$1"'","address":"127.0.0.1","port":'"$2"',"payload":{"version":"'"$3"'","protocol":"http"}}'
     } ;;
+  nomad) # as root: its tasks are processes of this machine
+    cat >"$scratch/dev.hcl" <<'EOF'
+bind_addr = "127.0.0.1"
+disable_update_check = true
+ports {
+  http = 14646
+  rpc  = 14647
+  serf = 14648
+}
+client {
+  network_interface = "lo"
+  options = {
+    "fingerprint.denylist" = "env_aws,env_gce,env_azure,env_digitalocean,consul,vault,cni,plugins_cni,bridge"
+    "driver.allowlist"     = "raw_exec"
+  }
+}
+EOF
+    TMPDIR=$scratch start nomad "$PILOT_NOMAD" agent -dev -config "$scratch/dev.hcl" -log-level=WARN
+    until curl -fs http://127.0.0.1:14646/v1/nodes | grep -q '"ready"'; do sleep 0.2; done
+    flags=(--registries=Nomad --nomadserverURL=http://127.0.0.1:14646)
+    register() { # a job for each version; its task only sleeps, and its service is registered all the same
+      curl -fsS -o "$scratch/answer" http://127.0.0.1:14646/v1/jobs -d \
+        '{"Job":{"ID":"'"$1"'","Name":"'"$1"'","Type":"service","Datacenters":["dc1"],"TaskGroups":[{"Name":"g","Count":1,
+          "Networks":[{"DynamicPorts":[{"Label":"http"}]}],
+          "Services":[{"Name":"reviews","Provider":"nomad","PortLabel":"http","Tags":["version='"$3"'","protocol=http"]}],
+          "Tasks":[{"Name":"sleep","Driver":"raw_exec","Config":{"command":"/bin/sleep","args":["600"]},
+                    "Resources":{"CPU":20,"MemoryMB":16},"KillTimeout":1000000000}]}]}}'
+    }
+    deregister() { curl -fsS -o "$scratch/answer" -X DELETE "http://127.0.0.1:14646/v1/job/$1?purge=true"; } ;;
   memory)
     flags=(--registries=Memory --memoryAddr=127.0.0.1:18016)
     register() {
       curl -fsS -o "$scratch/answer" -X PUT "http://127.0.0.1:18016/v1/services/reviews/instances/$1" -d \
         '{"address":"127.0.0.1","port":'"$2"',"metadata":{"version":"'"$3"'","protocol":"http"}}'
     } ;;
-  *) echo "usage: $0 consul|eureka|zookeeper|memory"; exit 2 ;;
+  *) echo "usage: $0 consul|eureka|zookeeper|nomad|memory"; exit 2 ;;
 esac
 
 start pilot-discovery target/debug/pilot-discovery discovery "${flags[@]}" --meshConfig="$scratch/mesh" \
@@ -76,3 +112,14 @@ echo; target/debug/pilotctl registry sources --address 127.0.0.1:18014
 echo; target/debug/pilotctl registry services --address 127.0.0.1:18014
 echo; echo "$shown"
 [ "$(wc -l <<<"$shown")" = 3 ]
+if [ "$registry" = nomad ]; then
+  deregister reviews-1
+  for _ in $(seq 300); do
+    shown=$(target/debug/pilotctl registry endpoints --address 127.0.0.1:18014)
+    [ "$(wc -l <<<"$shown")" = 2 ] && break
+    sleep 0.2
+  done
+  echo; echo "after reviews-1 has stopped"; echo "$shown"
+  deregister reviews-2
+  [ "$(wc -l <<<"$shown")" = 2 ]
+fi

@@ -130,7 +130,7 @@ impl Documents {
             let sayers = self.sayers.entry(object_key.clone()).or_default();
             sayers.insert(key.to_owned());
             if let Some(first) = sayers.first().filter(|first| *first != key) {
-                let message = format!("this object is also in {}, which comes first and counts", first);
+                let message = format!("this object is also in {first}, which comes first and counts");
                 issues.push(
                     Issue::error(id.object(*kind), "metadata.name", message).at(self.place(key).as_str()),
                 );

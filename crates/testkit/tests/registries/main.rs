@@ -150,10 +150,14 @@ async fn one_rule_splits_a_service_of_three_registries() {
         servers.register(one).await.unwrap();
     }
     std::fs::create_dir(scratch.path().join("config")).unwrap();
+    // Nobody signs certificates here.
+    let mesh = scratch.path().join("mesh.yaml");
+    std::fs::write(&mesh, "enableAutoMtls: false\n").unwrap();
     std::fs::write(scratch.path().join("config/rules.yaml"), RULES).unwrap();
     let flags = [
         "--registries=Consul,Eureka,ZooKeeper".to_owned(),
         "--registryDomain=mesh.test".to_owned(),
+        format!("--meshConfig={}", mesh.display()),
         format!("--consulserverURL=http://{}", servers.consul),
         format!("--eurekaserverURL=http://{}/eureka", servers.eureka),
         "--eurekaserverInterval=100ms".to_owned(),
