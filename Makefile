@@ -40,8 +40,9 @@ help: ## this list
 
 # --- use it
 
+# Where everything was built for tests already, as in CI, programs are not built a second time without them.
 .PHONY: run
-run: $(ENVOY) bins ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
+run: $(ENVOY) $(if $(CI),everything,bins) ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
 	@target/debug/tour $(if $(ONCE),--once)
 
 .PHONY: demo-consul demo-eureka demo-zookeeper demo-nomad demo-memory

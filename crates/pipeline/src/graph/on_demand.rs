@@ -39,10 +39,18 @@ pub(super) fn declare(
     let early = family.declare(graph, &audiences.on_demand, move |(layer, host, traits), reader| {
         let plan = plans.get(layer, host, reader)?;
         let all = clusters.rows.all(layer, host, traits, reader);
-        let is_named = reader.get(&named, host).is_some();
+        let is_named = reader.get(&named, host).is_some() || connects(layer, plans.inputs, reader);
         Some(all.into_iter().filter(|cluster| is_named || !can_wait(plan, cluster)).collect())
     });
     early.gather(graph, "early clusters by layer")
+}
+
+/// Does a Sidecar have its proxies connect to hosts over a port of its own, whatever the hosts say about theirs?
+fn connects(layer: &Layer, inputs: Inputs, reader: &Reader<'_>) -> bool {
+    let Layer::Sidecar { id: Some(id), .. } = layer else { return false };
+    let Some(sidecar) = reader.get(&inputs.sidecars, id) else { return false };
+    let mut ports = sidecar.spec.egress.iter().filter_map(|listener| listener.port.as_ref());
+    ports.any(|port| !port.protocol.is_http())
 }
 
 /// Is a cluster called with requests only, as far as its own host says?
