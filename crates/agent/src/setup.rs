@@ -116,10 +116,11 @@ pub(crate) fn prepare(
             inputs: inputs(args, &config, env, template),
         })
     };
+    let xds = control_plane::xds(&config, env)?;
     let identity = identity::Settings::read(env, &node.namespace)?;
     let authority = if identity.only_files { None } else { Some(control_plane::authority(&config, env)?) };
     Ok(Setup {
-        xds: control_plane::xds(&config, env)?,
+        xds,
         identity,
         authority,
         envoy,

@@ -79,16 +79,18 @@ impl Election {
         let mut told = String::new();
         loop {
             match self.try_once().await {
-                Ok(leads) => {
-                    if leads {
-                        confirmed = self.clock.now();
-                    }
-                    self.tell(leads);
+                Ok(true) => {
+                    confirmed = self.clock.now();
+                    self.lead();
+                    told.clear();
+                }
+                Ok(false) => {
+                    self.stand_back();
                     told.clear();
                 }
                 Err(error) => {
                     if self.clock.now().saturating_sub(confirmed) >= DEADLINE {
-                        self.tell(false);
+                        self.stand_back();
                     }
                     let text = error.to_string();
                     if text != told {
@@ -103,7 +105,7 @@ impl Election {
             }
         }
         if *self.leads.borrow() {
-            self.tell(false);
+            self.stand_back();
             // Others find out by themselves otherwise.
             let _late = self.release().await;
         }
@@ -113,10 +115,15 @@ impl Election {
         format!("ConfigMap {}/{}", self.seat.namespace, self.seat.name)
     }
 
-    fn tell(&self, leads: bool) {
-        if self.leads.send_replace(leads) != leads {
-            let what = if leads { "lead now" } else { "do not lead any more" };
-            tracing::info!("{}: we {what}", self.place());
+    fn lead(&self) {
+        if !self.leads.send_replace(true) {
+            tracing::info!("{}: we lead now", self.place());
+        }
+    }
+
+    fn stand_back(&self) {
+        if self.leads.send_replace(false) {
+            tracing::info!("{}: we do not lead any more", self.place());
         }
     }
 
@@ -129,7 +136,7 @@ impl Election {
     async fn try_once(&mut self) -> Result<bool, CallError> {
         let path = self.resource().object(self.seat.name);
         let map = match self.client.call(Call::get(&path)).await {
-            Ok(body) => serde_json::from_slice(&body).map_err(broken)?,
+            Ok(body) => serde_json::from_slice(&body).map_err(|error| broken(&error))?,
             Err(error) if error.status() == Some(404) => Value::Null,
             Err(error) => return Err(error),
         };
@@ -153,7 +160,7 @@ impl Election {
     }
 
     async fn write(&self, map: &Value, path: &str, record: &Record) -> Result<(), CallError> {
-        let text = serde_json::to_string(record).map_err(broken)?;
+        let text = serde_json::to_string(record).map_err(|error| broken(&error))?;
         if map.is_null() {
             let metadata = json!({
                 "name": self.seat.name, "namespace": self.seat.namespace, "annotations": {ANNOTATION: text},
@@ -172,7 +179,7 @@ impl Election {
     async fn release(&mut self) -> Result<(), CallError> {
         let path = self.resource().object(self.seat.name);
         let body = self.client.call(Call::get(&path)).await?;
-        let map: Value = serde_json::from_slice(&body).map_err(broken)?;
+        let map: Value = serde_json::from_slice(&body).map_err(|error| broken(&error))?;
         match record_of(&map) {
             Some(record) if record.holder_identity == self.seat.identity => {
                 let record = Record { holder_identity: String::new(), lease_duration_seconds: 1, ..record };
@@ -183,7 +190,7 @@ impl Election {
     }
 }
 
-fn broken(error: serde_json::Error) -> CallError {
+fn broken(error: &serde_json::Error) -> CallError {
     CallError::Broken(error.to_string())
 }
 

@@ -166,7 +166,11 @@ impl State {
             if there.is_some_and(|text| text == root) {
                 continue;
             }
-            match write(client, (namespace, name), root, there.is_some()).await {
+            let written = match there {
+                Some(_) => change(client, (namespace, name), root).await,
+                None => create(client, (namespace, name), root).await,
+            };
+            match written {
                 Ok(()) => drop(self.maps.insert(namespace.clone(), root.to_owned())),
                 // The namespace is about to go, or the map came in between; a watch will tell.
                 Err(error) if matches!(error.status(), Some(404 | 409)) => {}
@@ -178,24 +182,25 @@ impl State {
     }
 }
 
-async fn write(
-    client: &Client,
-    (namespace, name): (&Name, &str),
-    root: &str,
-    exists: bool,
-) -> Result<(), CallError> {
-    let resource = Resource { namespace: Some(namespace.clone()), ..Resource::new("", "v1", "configmaps") };
-    let labels = json!({"istio.io/config": "true"});
-    if exists {
-        let change: Value = json!({"metadata": {"labels": labels}, "data": {KEY: root}});
-        let path = resource.object(name);
-        return client.call(Call::merge(&path, change.to_string())).await.map(|_| ());
-    }
+fn maps(namespace: &Name) -> Resource {
+    Resource { namespace: Some(namespace.clone()), ..Resource::new("", "v1", "configmaps") }
+}
+
+fn labels() -> Value {
+    json!({"istio.io/config": "true"})
+}
+
+async fn change(client: &Client, (namespace, name): (&Name, &str), root: &str) -> Result<(), CallError> {
+    let change = json!({"metadata": {"labels": labels()}, "data": {KEY: root}});
+    client.call(Call::merge(&maps(namespace).object(name), change.to_string())).await.map(|_| ())
+}
+
+async fn create(client: &Client, (namespace, name): (&Name, &str), root: &str) -> Result<(), CallError> {
     let object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace.as_str(), "labels": labels},
+        "metadata": {"name": name, "namespace": namespace.as_str(), "labels": labels()},
         "data": {KEY: root},
     });
-    client.call(Call::post(&resource.path(), object.to_string())).await.map(|_| ())
+    client.call(Call::post(&maps(namespace).path(), object.to_string())).await.map(|_| ())
 }

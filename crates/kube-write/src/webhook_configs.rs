@@ -43,6 +43,14 @@ impl Sort {
     }
 }
 
+/// May an API server rely on us?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trust {
+    NotYet,
+    /// It was seen to ask us.
+    Proven,
+}
+
 /// One webhook of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Hook {
@@ -76,13 +84,13 @@ impl WebhookConfigs {
         let mut following = self.follow(&teller);
         drop(teller);
         let mut known: BTreeMap<(Sort, Name), Hooks> = BTreeMap::new();
-        let mut proven = false;
+        let mut trust = Trust::NotYet;
         let mut backoff = Backoff::new();
         let mut told = String::new();
         loop {
             let bundle = BASE64.encode(self.ca_bundle.borrow_and_update().as_bytes());
             let mut again = None;
-            if let Err(why) = self.write_all(&mut known, &bundle, &mut proven).await {
+            if let Err(why) = self.write_all(&mut known, &bundle, &mut trust).await {
                 if why != told {
                     tracing::info!("{why}");
                     told = why;
@@ -125,28 +133,28 @@ impl WebhookConfigs {
         &self,
         known: &mut BTreeMap<(Sort, Name), Hooks>,
         bundle: &str,
-        proven: &mut bool,
+        trust: &mut Trust,
     ) -> Result<(), String> {
         let mut left = Ok(());
         let wants_closing =
             |sort: Sort, hooks: &Hooks| sort == Sort::Validating && hooks.iter().any(|hook| hook.fails_open);
-        if !*proven && known.iter().any(|((sort, _), hooks)| wants_closing(*sort, hooks)) {
+        if *trust == Trust::NotYet && known.iter().any(|((sort, _), hooks)| wants_closing(*sort, hooks)) {
             match self.is_asked().await {
                 Ok(()) => {
                     tracing::info!("the API server asks us about objects: from now on none goes past us");
-                    *proven = true;
+                    *trust = Trust::Proven;
                 }
                 Err(why) => left = Err(format!("objects may still go past validation: {why}")),
             }
         }
         for ((sort, name), hooks) in known.iter_mut() {
-            let changes = changes(*sort, hooks, bundle, *proven);
+            let changes = changes(*sort, hooks, bundle, *trust);
             if changes.is_empty() {
                 continue;
             }
             let path = sort.resource().object(name);
             match self.client.call(Call::json_patch(&path, Value::from(changes).to_string())).await {
-                Ok(_) => done(*sort, hooks, bundle, *proven),
+                Ok(_) => done(*sort, hooks, bundle, *trust),
                 Err(error) if error.status() == Some(404) => {}
                 Err(error) => left = Err(format!("{} {name}: {error}", sort.resource().name())),
             }
@@ -210,7 +218,7 @@ fn is_ours(sort: Sort, hook: &Hook) -> bool {
 }
 
 /// A JSON patch; empty if all is as it should be.
-fn changes(sort: Sort, hooks: &Hooks, bundle: &str, proven: bool) -> Vec<Value> {
+fn changes(sort: Sort, hooks: &Hooks, bundle: &str, trust: Trust) -> Vec<Value> {
     let mut changes = Vec::new();
     for (i, hook) in hooks.iter().enumerate().filter(|(_, hook)| is_ours(sort, hook)) {
         let before = changes.len();
@@ -219,7 +227,7 @@ fn changes(sort: Sort, hooks: &Hooks, bundle: &str, proven: bool) -> Vec<Value> 
                 json!({"op": "add", "path": format!("/webhooks/{i}/clientConfig/caBundle"), "value": bundle}),
             );
         }
-        if sort == Sort::Validating && hook.fails_open && proven {
+        if sort == Sort::Validating && hook.fails_open && trust == Trust::Proven {
             changes.push(
                 json!({"op": "replace", "path": format!("/webhooks/{i}/failurePolicy"), "value": "Fail"}),
             );
@@ -234,16 +242,16 @@ fn changes(sort: Sort, hooks: &Hooks, bundle: &str, proven: bool) -> Vec<Value> 
 }
 
 /// What the patch led to; the watch will say the same.
-fn done(sort: Sort, hooks: &mut Hooks, bundle: &str, proven: bool) {
+fn done(sort: Sort, hooks: &mut Hooks, bundle: &str, trust: Trust) {
     for hook in hooks.iter_mut().filter(|hook| is_ours(sort, hook)) {
         bundle.clone_into(&mut hook.ca_bundle);
-        hook.fails_open &= !(sort == Sort::Validating && proven);
+        hook.fails_open &= !(sort == Sort::Validating && trust == Trust::Proven);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Hook, Sort, changes, done};
+    use super::{Hook, Sort, Trust, changes, done};
     use serde_json::json;
 
     fn hook(name: &str) -> Hook {
@@ -253,21 +261,21 @@ mod tests {
     #[test]
     fn a_webhook_fails_closed_only_after_it_was_seen_to_work() {
         let mut hooks = vec![hook("rev.validation.istio.io")];
-        let first = changes(Sort::Validating, &hooks, "QQ==", false);
+        let first = changes(Sort::Validating, &hooks, "QQ==", Trust::NotYet);
         let paths: Vec<_> = first.iter().map(|change| change["path"].as_str().unwrap().to_owned()).collect();
         assert_eq!(paths, ["/webhooks/0/name", "/webhooks/0/clientConfig/caBundle"]);
-        done(Sort::Validating, &mut hooks, "QQ==", false);
-        assert!(changes(Sort::Validating, &hooks, "QQ==", false).is_empty());
-        let second = changes(Sort::Validating, &hooks, "QQ==", true);
+        done(Sort::Validating, &mut hooks, "QQ==", Trust::NotYet);
+        assert!(changes(Sort::Validating, &hooks, "QQ==", Trust::NotYet).is_empty());
+        let second = changes(Sort::Validating, &hooks, "QQ==", Trust::Proven);
         assert_eq!(second[1], json!({"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}));
-        done(Sort::Validating, &mut hooks, "QQ==", true);
-        assert!(changes(Sort::Validating, &hooks, "QQ==", true).is_empty());
+        done(Sort::Validating, &mut hooks, "QQ==", Trust::Proven);
+        assert!(changes(Sort::Validating, &hooks, "QQ==", Trust::Proven).is_empty());
     }
 
     #[test]
     fn only_our_own_injection_is_touched_and_never_closed() {
         let hooks = vec![hook("other.example.com"), hook("namespace.sidecar-injector.istio.io")];
-        let all = changes(Sort::Mutating, &hooks, "QQ==", true);
+        let all = changes(Sort::Mutating, &hooks, "QQ==", Trust::Proven);
         assert_eq!(all.len(), 2);
         assert_eq!(all[1]["path"], "/webhooks/1/clientConfig/caBundle");
     }

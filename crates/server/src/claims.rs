@@ -21,14 +21,12 @@ pub(crate) enum Release {
     Nothing,
     Gone,
     /// Another source has it too.
-    Next(Shard, Object),
+    Next(Shard, Box<Object>),
 }
 
 impl Claims {
     pub(crate) fn name(&mut self, shard: Shard, name: &Name) {
-        if !self.names.contains_key(&shard) {
-            self.names.insert(shard, name.clone());
-        }
+        self.names.entry(shard).or_insert_with(|| name.clone());
     }
 
     /// The object, if it is the source's to say.
@@ -72,7 +70,7 @@ impl Claims {
             None => Release::Gone,
             Some((next, object)) => {
                 self.owners.insert(key.clone(), next);
-                Release::Next(next, object)
+                Release::Next(next, Box::new(object))
             }
         }
     }
@@ -148,13 +146,15 @@ mod tests {
         claims.name(Shard(2), &Name::new("etcd"));
         let (mine, yours) = (rule("a.com"), rule("b.com"));
         let key = mine.key();
-        assert!(claims.claim(Shard(1), mine.clone()).is_some());
+        assert!(claims.claim(Shard(1), mine).is_some());
         assert!(claims.issues(&key).is_empty());
         assert!(claims.claim(Shard(2), yours.clone()).is_none());
         let issue = claims.issues(&key)[0].to_string();
         assert!(issue.contains("both files and etcd have this object; what files says counts"), "{issue}");
         assert_eq!((claims.count(Shard(1)), claims.of(Shard(2)).len()), (1, 1));
-        assert!(matches!(claims.release(Shard(1), &key), Release::Next(Shard(2), object) if object == yours));
+        assert!(
+            matches!(claims.release(Shard(1), &key), Release::Next(Shard(2), object) if *object == yours)
+        );
         assert!(claims.issues(&key).is_empty());
         assert!(matches!(claims.release(Shard(2), &key), Release::Gone));
     }

@@ -104,7 +104,7 @@ impl Intake {
             Release::Nothing => _ = step.contested.insert(key),
             Release::Gone => step.inputs.remove(step.txn, step.shard, key),
             Release::Next(next, object) => {
-                step.inputs.upsert(step.txn, next, object);
+                step.inputs.upsert(step.txn, next, *object);
                 step.contested.insert(key);
             }
         }

@@ -196,14 +196,13 @@ async fn rule(Shared(api): Shared<Api>, Path(key): Path<String>) -> Response {
 }
 
 /// The version that a writer has seen: `If-Match: "7"`, or `If-None-Match: *` for none.
-fn expected(headers: &HeaderMap) -> Result<Option<u64>, Response> {
+fn expected(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
     if headers.contains_key(header::IF_NONE_MATCH) {
         return Ok(Some(0));
     }
     let Some(said) = headers.get(header::IF_MATCH) else { return Ok(None) };
     let number = said.to_str().ok().and_then(|text| text.trim_matches('"').parse().ok());
-    let wrong = || refusal(StatusCode::BAD_REQUEST, "If-Match is not a version such as \"7\"");
-    number.map(Some).ok_or_else(wrong)
+    number.map(Some).ok_or("If-Match is not a version such as \"7\"")
 }
 
 fn conflict(conflict: &Conflict) -> Response {
@@ -222,7 +221,7 @@ async fn write_rule(
 ) -> Response {
     let expected = match expected(&headers) {
         Ok(expected) => expected,
-        Err(refusal) => return refusal,
+        Err(why) => return refusal(StatusCode::BAD_REQUEST, why),
     };
     let wrong: Vec<String> = match pilot_config::read(&text, &key, &api.read) {
         Err(issue) => vec![issue.to_string()],
@@ -246,7 +245,7 @@ async fn write_rule(
 async fn remove_rule(Shared(api): Shared<Api>, Path(key): Path<String>, headers: HeaderMap) -> Response {
     let expected = match expected(&headers) {
         Ok(expected) => expected,
-        Err(refusal) => return refusal,
+        Err(why) => return refusal(StatusCode::BAD_REQUEST, why),
     };
     let removed = api.change(|state| {
         let removed = state.rules.remove(&key, expected)?;

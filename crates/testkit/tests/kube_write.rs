@@ -204,7 +204,7 @@ async fn trust_is_kept_in_the_cluster_and_told_in_every_namespace() {
     }
     let scratch = tempfile::tempdir().unwrap();
     let cluster = KubeServer::start(&scratch.path().join("cluster"), &[]).await.unwrap();
-    cluster.namespace("shop", json!({})).await.unwrap();
+    cluster.namespace("shop", &json!({})).await.unwrap();
     let mut plane = Plane::start(&scratch.path().join("one"), &cluster, free_address().unwrap()).await;
 
     let map = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert");
@@ -215,7 +215,7 @@ async fn trust_is_kept_in_the_cluster_and_told_in_every_namespace() {
     assert!(get(&cluster, &map("kube-public")).await.is_null());
 
     // A namespace that comes later, and a map that somebody changed or removed.
-    cluster.namespace("late", json!({})).await.unwrap();
+    cluster.namespace("late", &json!({})).await.unwrap();
     until(&cluster, &map("late"), has_root).await;
     cluster.client.call(Call::merge(&map("shop"), r#"{"data": {"root-cert.pem": "x"}}"#)).await.unwrap();
     until(&cluster, &map("shop"), |found| found["data"]["root-cert.pem"] == root.as_str()).await;

@@ -70,6 +70,7 @@ fn start_agent(
         "binaryPath": tools.envoy()?,
         "configPath": scratch.join("proxy"),
         "discoveryAddress": server.grpc.to_string(),
+        "controlPlaneAuthPolicy": "NONE",
         "proxyAdminPort": admin.port(),
         "statusPort": 0,
         "concurrency": 1,
@@ -104,7 +105,7 @@ async fn keep_calling(stop: Arc<AtomicBool>) -> Tally {
     while !stop.load(Ordering::Relaxed) {
         match http_call::make(&call(), None).await {
             Ok(seen) if seen.status == 200 => {
-                *tally.answers.entry(seen.from.unwrap_or_default()).or_default() += 1
+                *tally.answers.entry(seen.from.unwrap_or_default()).or_default() += 1;
             }
             Ok(seen) => tally.failures.push(format!("status {}", seen.status)),
             Err(error) => tally.failures.push(error.to_string()),
