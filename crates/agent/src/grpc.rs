@@ -2,6 +2,7 @@
 //! of this machine and a client of the control plane.
 
 mod arriving;
+mod authority;
 mod connect;
 mod frame;
 mod serve;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use pilot_testkit::agent::{PilotAgent, Place};
 use pilot_testkit::process::free_address;
 use pilot_testkit::server::PilotServer;
 use pilot_testkit::tools::Tools;
@@ -23,23 +24,13 @@ struct Client {
 }
 
 impl Client {
-    fn start(library: &Path, server: SocketAddr, backends: &[(&str, SocketAddr)]) -> Self {
-        let bootstrap = json!({
-            "xds_servers": [{
-                "server_uri": server.to_string(),
-                "channel_creds": [{"type": "insecure"}],
-                "server_features": ["xds_v3"],
-            }],
-            "node": {
-                "id": "sidecar~127.0.0.1~client.default~default.svc.cluster.local",
-                "metadata": {"GENERATOR": "grpc", "NAMESPACE": "default", "CLUSTER_ID": "Kubernetes"},
-            },
-        });
+    /// `bootstrap` is JSON.
+    fn start(library: &Path, bootstrap: &str, backends: &[(&str, SocketAddr)]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/grpc/balance.py");
         let mut command = Command::new("python3");
         command.arg(script).arg("xds:///echo.example:80");
         command.args(backends.iter().map(|(name, address)| format!("{name}={address}")));
-        command.env("PYTHONPATH", library).env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap.to_string());
+        command.env("PYTHONPATH", library).env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().unwrap();
         let input = process.stdin.take().unwrap();
@@ -65,6 +56,22 @@ impl Client {
         }
         self.calls(times).await
     }
+}
+
+/// Straight to a server.
+fn bootstrap(server: SocketAddr) -> String {
+    let bootstrap = json!({
+        "xds_servers": [{
+            "server_uri": server.to_string(),
+            "channel_creds": [{"type": "insecure"}],
+            "server_features": ["xds_v3"],
+        }],
+        "node": {
+            "id": "sidecar~127.0.0.1~client.default~default.svc.cluster.local",
+            "metadata": {"GENERATOR": "grpc", "NAMESPACE": "default", "CLUSTER_ID": "Kubernetes"},
+        },
+    });
+    bootstrap.to_string()
 }
 
 fn entry(endpoints: &[(&str, SocketAddr)]) -> String {
@@ -113,7 +120,7 @@ async fn a_grpc_client_balances_and_splits_as_it_is_told() {
     let write = |name: &str, text: &str| std::fs::write(server.config.join(name), text).unwrap();
     let backends = [("v1", free_address().unwrap()), ("v2", free_address().unwrap())];
     write("echo.yaml", &entry(&backends));
-    let mut client = Client::start(tools.grpc().unwrap(), server.grpc, &backends);
+    let mut client = Client::start(tools.grpc().unwrap(), &bootstrap(server.grpc), &backends);
 
     let of = |counts: &Counts, name: &str| counts.get(name).copied().unwrap_or(0);
     let balanced = client.calls_until(40, |counts| of(counts, "v1") == 20 && of(counts, "v2") == 20).await;
@@ -133,4 +140,32 @@ async fn a_grpc_client_balances_and_splits_as_it_is_told() {
     write("echo.yaml", &entry(&backends[..1]));
     let one = client.calls_until(20, |counts| of(counts, "v1") == 20).await;
     assert_eq!(of(&one, "v1"), 20, "an endpoint that is gone is not called: {one:?}");
+}
+
+#[tokio::test]
+async fn a_grpc_client_and_an_envoy_share_an_agent() {
+    let tools = Tools::of_environment();
+    if let Some(why) = tools.why_skip_grpc().or_else(|| tools.why_skip_envoy()) {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let filters = [("PILOT_ENABLE_ALPN_FILTER", "false"), ("PILOT_ENABLE_METADATA_EXCHANGE", "false")];
+    // Envoy would wait for a certificate otherwise, and this is not about those.
+    let mesh = scratch.path().join("mesh.yaml");
+    std::fs::write(&mesh, "enableAutoMtls: false\n").unwrap();
+    let flag = format!("--meshConfig={}", mesh.display());
+    let server = PilotServer::start_in(scratch.path(), &[&flag], &filters).await.unwrap();
+    let backends = [("v1", free_address().unwrap()), ("v2", free_address().unwrap())];
+    std::fs::write(server.config.join("echo.yaml"), entry(&backends)).unwrap();
+    let mut agent = PilotAgent::start(&Place::new("client", server.grpc).plain(), &tools).unwrap();
+    agent.ready().await.unwrap();
+
+    // The file that the agent writes for such clients, with its socket.
+    let file = agent.file("etc/istio/proxy/grpc-bootstrap.json");
+    let bootstrap = std::fs::read_to_string(&file).unwrap();
+    let mut client = Client::start(tools.grpc().unwrap(), &bootstrap, &backends);
+    let both = |counts: &Counts| counts.get("v1") == Some(&20) && counts.get("v2") == Some(&20);
+    let counts = client.calls_until(40, both).await;
+    assert!(both(&counts), "endpoints take turns: {counts:?}\n{bootstrap}\n{}", agent.process.output());
 }

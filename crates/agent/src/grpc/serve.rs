@@ -20,6 +20,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::authority::ReadableAuthority;
 use super::{Code, Outgoing, Status};
 
 /// The kernel's limit, with the zero at its end.
@@ -169,9 +170,9 @@ where
             Ok::<_, Infallible>(response)
         }
     });
+    let stream = TokioIo::new(ReadableAuthority::new(stream));
     let mut builder = http2::Builder::new(TokioExecutor::new());
-    let served =
-        builder.max_concurrent_streams(STREAMS).serve_connection(TokioIo::new(stream), service).await;
+    let served = builder.max_concurrent_streams(STREAMS).serve_connection(stream, service).await;
     if let Err(error) = served {
         // Envoy ends its connections in more than one way.
         tracing::debug!(%error, "connection at a socket ended");

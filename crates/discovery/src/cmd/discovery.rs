@@ -94,15 +94,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
         () = known => {}
         () = ends.signalled() => return Ok(()),
     }
-    let mut ports = Vec::new();
-    if !addresses.grpc.is_empty() {
-        let listener = listen(&addresses.grpc, "grpcAddr").await?;
-        ports.push(Port { listener, routes, tls: None });
-    }
-    if tls.is_some() {
-        let listener = listen(&addresses.secure_grpc, "secureGRPCAddr").await?;
-        ports.push(Port { listener, routes: secure_routes, tls });
-    }
+    let ports = open_ports(&addresses, routes, (secure_routes, tls)).await?;
     servers.spawn(grpc.serve(ports, ends.stopped()));
     if let Some(tls) = certificate.filter(|_| !addresses.https.is_empty()) {
         serve_webhooks(secure_pages, tls, (&addresses, &ends), &mut servers).await?;
@@ -157,6 +149,24 @@ async fn serve_pages(
         start(listen(&addresses.monitoring, "monitoringAddr").await?, pages.monitoring(), Protocols::Http1);
     }
     Ok(servers)
+}
+
+/// Where xDS is served, in plain text and with TLS.
+async fn open_ports(
+    addresses: &Addresses,
+    routes: Routes,
+    (secure_routes, tls): (Routes, Option<watch::Receiver<Arc<ServerConfig>>>),
+) -> anyhow::Result<Vec<Port>> {
+    let mut ports = Vec::new();
+    if !addresses.grpc.is_empty() {
+        let listener = listen(&addresses.grpc, "grpcAddr").await?;
+        ports.push(Port { listener, routes, tls: None });
+    }
+    if tls.is_some() {
+        let listener = listen(&addresses.secure_grpc, "secureGRPCAddr").await?;
+        ports.push(Port { listener, routes: secure_routes, tls });
+    }
+    Ok(ports)
 }
 
 /// What an API server asks, with TLS.
