@@ -78,6 +78,7 @@ fn start_agent(
     });
     let mut command = Command::new(tools.own("pilot-agent")?);
     command
+        .current_dir(scratch)
         .env("PROXY_CONFIG", proxy_config.to_string())
         .env("POD_NAME", "productpage")
         .env("POD_NAMESPACE", "default")
