@@ -2,8 +2,8 @@
 # agent.sh OURS PEER [SECONDS]: what two agents weigh side by side, on the same settings and with a sleeping process in
 # Envoy's place: size of the binary, resident and private memory of the agent alone after some idle time, threads.
 set -euo pipefail
-ours=$1
-peer=$2
+ours=$(realpath "$1")
+peer=$(realpath "$2")
 seconds=${3:-20}
 scratch=$(mktemp -d)
 pids=()
