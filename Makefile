@@ -18,6 +18,7 @@ SEEDS ?= 10000
 ENGINE ?= sim
 ONLY ?=
 ONCE ?=
+LOAD ?= 5000x10
 # Folders of the judge and of another load tool, which are not part of this repository.
 JUDGE ?=
 XDSLOAD ?=
@@ -45,7 +46,7 @@ help: ## this list
 run: $(ENVOY) $(if $(CI),everything,bins) ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
 	@target/debug/tour $(if $(ONCE),--once)
 
-.PHONY: demo-consul demo-eureka demo-zookeeper demo-nomad demo-memory
+.PHONY: demo-consul demo-eureka demo-zookeeper demo-nomad demo-marathon demo-cloudfoundry demo-memory
 demo-consul: $(CONSUL) bins ## Consul and Pilot: register a service and see what Pilot knows of it
 	samples/registries/demo.sh consul
 demo-eureka: $(EUREKA) bins ## the same with Eureka
@@ -54,6 +55,12 @@ demo-zookeeper: $(ZOOKEEPER) bins ## the same with ZooKeeper
 	samples/registries/demo.sh zookeeper
 demo-nomad: $(NOMAD) bins ## the same with Nomad, as root
 	samples/registries/demo.sh nomad
+demo-marathon: bins ## the same with a stand-in for Marathon, which runs what is in Mesos
+	cargo build --locked --workspace --example marathon
+	samples/registries/demo.sh marathon
+demo-cloudfoundry: bins ## the same with a stand-in for Cloud Foundry's Copilot
+	cargo build --locked --workspace --example copilot
+	samples/registries/demo.sh cloudfoundry
 demo-memory: bins ## the same with the registry that Pilot itself has
 	samples/registries/demo.sh memory
 
@@ -82,6 +89,11 @@ everything:
 test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) $(KUBE_APISERVER) registries everything ## everything: form, unit, property, simulation, scenarios on the simulator and on a real Envoy
 	$(NEXTEST) nextest run --locked --workspace --no-fail-fast
 
+.PHONY: contract
+contract: registries ## what every adapter was seen to do, as a table, with 5,000 services x 10 instances (LOAD=200x5)
+	PILOT_LOAD=$(LOAD) cargo test --locked --workspace --test contract --test names \
+	  -- keep_the_contract keeps_the_contract --nocapture --test-threads=1 | tests/components/table.awk
+
 .PHONY: check
 check: $(DENY) ## form: format, lints, licences and duplicate dependencies
 	cargo fmt --all --check
@@ -93,12 +105,13 @@ sim: ## seeded simulation of the protocol and of the whole plane (SEEDS=10000)
 	cargo run --locked --profile fast -p pilot-sim --bin simulate -- --seeds $(SEEDS)
 
 .PHONY: behave
-behave: $(ENVOY) bins ## scenarios (ENGINE=sim, envoy or istiod; ONLY=text; istiod needs PILOT_ISTIOD and PILOT_XDSDIFF)
+behave: $(ENVOY) $(KUBE_APISERVER) bins ## scenarios (ENGINE=sim, envoy, kube or istiod; ONLY=text; kube needs root, istiod PILOT_ISTIOD and PILOT_XDSDIFF)
 	target/debug/behave $(ENGINE) $(ONLY)
 
 .PHONY: soak
-soak: $(NEXTEST) $(ENVOY) $(KUBE_APISERVER) bins build-bench ## long: 20 minutes of churn with 1,000 proxies, 10 of API server faults, 100,000 seeds, 10,000 property cases, every scenario ten times, hot restarts and faults of the agent
-	PILOT_FAULT_SECONDS=600 $(NEXTEST) nextest run --locked -p pilot-testkit --test kube
+soak: $(NEXTEST) $(ENVOY) $(KUBE_APISERVER) bins build-bench ## long: 20 minutes of churn with 1,000 proxies, 10 of API server faults under traffic, 100,000 seeds, 10,000 property cases, every scenario ten times, hot restarts and faults of the agent
+	PILOT_FAULT_SECONDS=600 $(NEXTEST) nextest run --locked -p pilot-testkit --test kube --no-capture -E 'test(/^faults_cost/)'
+	target/debug/behave kube
 	target/release/pilot-bench soak --minutes 20 --proxies 1000
 	$(MAKE) sim SEEDS=100000
 	PROPTEST_CASES=10000 $(NEXTEST) nextest run --locked -p pilot-pipeline -p pilot-incr

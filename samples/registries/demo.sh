@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo.sh consul|eureka|zookeeper|nomad|memory: starts the registry and Pilot on this machine, registers two instances of
+# demo.sh consul|eureka|zookeeper|nomad|marathon|cloudfoundry|memory: starts the registry and Pilot on this machine, registers two instances of
 # `reviews`, and shows what Pilot knows of them. Everything ends with it.
 set -euo pipefail
 registry=$1
@@ -22,6 +22,13 @@ start() { # what, command…
 until_ok() { # url
   for _ in $(seq 600); do curl -fs -o "$scratch/page" "$1" && [ -s "$scratch/page" ] && return; sleep 0.1; done
   echo "$1 does not answer"; exit 1
+}
+stand_in() { # what, arguments…: it is told on its standard input what there is
+  mkfifo "$scratch/told"
+  exec 9<>"$scratch/told"
+  echo "started  $1, a stand-in"
+  "target/debug/examples/$1" "${@:2}" <&9 >"$scratch/$1.log" 2>&1 &
+  started+=($!)
 }
 zk() { java -cp "$PILOT_ZOOKEEPER/*" org.apache.zookeeper.ZooKeeperMain -server 127.0.0.1:12181 "$@" >"$scratch/zk.log" 2>&1; }
 
@@ -87,13 +94,23 @@ EOF
                     "Resources":{"CPU":20,"MemoryMB":16},"KillTimeout":1000000000}]}]}}'
     }
     deregister() { curl -fsS -o "$scratch/answer" -X DELETE "http://127.0.0.1:14646/v1/job/$1?purge=true"; } ;;
+  marathon) # a stand-in; each version is an app of its own that says which host it serves
+    stand_in marathon 18090
+    until_ok http://127.0.0.1:18090/ping
+    flags=(--registries=Marathon --marathonserverURL=http://127.0.0.1:18090)
+    register() { echo "task $1 $1.0 127.0.0.1:$2 $3" >&9; } ;;
+  cloudfoundry) # a stand-in for Copilot
+    stand_in copilot "$scratch" 19001 8080
+    until [ -s "$scratch/cf.yaml" ]; do sleep 0.1; done
+    flags=(--registries=CloudFoundry --cfConfig="$scratch/cf.yaml")
+    register() { echo "route reviews.apps.example.com - $3 127.0.0.1:$2 50" >&9; } ;;
   memory)
     flags=(--registries=Memory --memoryAddr=127.0.0.1:18016)
     register() {
       curl -fsS -o "$scratch/answer" -X PUT "http://127.0.0.1:18016/v1/services/reviews/instances/$1" -d \
         '{"address":"127.0.0.1","port":'"$2"',"metadata":{"version":"'"$3"'","protocol":"http"}}'
     } ;;
-  *) echo "usage: $0 consul|eureka|zookeeper|nomad|memory"; exit 2 ;;
+  *) echo "usage: $0 consul|eureka|zookeeper|nomad|marathon|cloudfoundry|memory"; exit 2 ;;
 esac
 
 start pilot-discovery target/debug/pilot-discovery discovery "${flags[@]}" --meshConfig="$scratch/mesh" \

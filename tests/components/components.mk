@@ -27,7 +27,7 @@ components: $(KUBE_APISERVER) $(CONSUL) $(NOMAD) $(EUREKA) $(ZOOKEEPER) ## get t
 # For the suites of registries; what is not to be had here is skipped there.
 .PHONY: registries
 registries:
-	@for server in $(EUREKA) $(ZOOKEEPER) $(CONSUL); do \
+	@for server in $(EUREKA) $(ZOOKEEPER) $(CONSUL) $(NOMAD); do \
 	  $(MAKE) --no-print-directory $$server || echo "$$server is not to be had here: its suites are skipped"; \
 	done
 

@@ -4,6 +4,7 @@
 //! * [`SharedMap`]: an ordered map whose copies share what they have in common; groups and manifests are made of it.
 //! * [`Cidr`]: a range of addresses.
 //! * [`Hash64`]: content hashes that are equal in every process.
+//! * [`Keyed`]: a shared value that much is looked up by.
 //! * [`Issue`]: what is wrong with which object, as data.
 //! * [`Clock`]: where time comes from, so that simulation can hold it.
 
@@ -12,6 +13,7 @@ mod clock;
 mod hash;
 mod host;
 mod issue;
+mod keyed;
 mod labels;
 mod name;
 mod shared_map;
@@ -26,6 +28,7 @@ pub use clock::{Clock, Micros, Millis};
 pub use hash::{Hash64, Hasher64, combine_unordered};
 pub use host::Host;
 pub use issue::{Issue, ObjectRef, Severity};
+pub use keyed::Keyed;
 pub use labels::Labels;
 pub use name::Name;
 pub use shared_map::{MapChange, SharedMap};

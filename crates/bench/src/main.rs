@@ -124,14 +124,20 @@ async fn soak(args: &SoakArgs) -> anyhow::Result<ExitCode> {
     println!(
         "memory of the server: {before} MB before, {peak} MB at most, {after} MB after all was put back"
     );
+    if let Some([before, after]) = verdict.live.map(|live| live.map(|bytes| bytes / 1_048_576.0)) {
+        println!("allocated by the server: {before:.1} MB before, {after:.1} MB after all was put back");
+    }
     for difference in &verdict.differences {
         println!("DIFFERS {difference}");
     }
+    if verdict.leaks() {
+        println!("LEAKS: more is allocated for the same mesh");
+    }
     if verdict.differences.is_empty() {
         println!("every proxy has what a fresh server sends");
-        return Ok(ExitCode::SUCCESS);
     }
-    Ok(ExitCode::FAILURE)
+    let is_well = verdict.differences.is_empty() && !verdict.leaks();
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn table(args: &TableArgs) -> anyhow::Result<ExitCode> {

@@ -38,6 +38,8 @@ pub struct Server {
     group: Option<u32>,
     pub process: Process,
     pub grpc: SocketAddr,
+    /// Where a program of istiod's kind tells its metrics.
+    monitoring: Option<SocketAddr>,
     /// From its start until it could be used.
     pub ready_after: Duration,
     /// What that cost.
@@ -53,7 +55,7 @@ impl Server {
     pub async fn start(candidate: &Candidate, config: &Path, home: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(home).with_context(|| format!("{} cannot be made", home.display()))?;
         let addresses = free_addresses()?;
-        let [grpc, http, ..] = addresses;
+        let [grpc, http, monitoring, ..] = addresses;
         let mut command = match candidate {
             Candidate::Program { command, .. } => program(command, config, home, addresses)?,
             Candidate::Floor { bench, recording } => {
@@ -73,13 +75,15 @@ impl Server {
         let child = command.spawn().with_context(|| {
             format!("{name} cannot be started; `make build` builds ours, --pilot and --istiod name others")
         })?;
-        let http = matches!(candidate, Candidate::Program { .. }).then_some(http);
+        let is_program = matches!(candidate, Candidate::Program { .. });
+        let http = is_program.then_some(http);
         let id = child.id().context("it has ended already")?;
         let mut server = Self {
             process: Process::new(id),
             child,
             group: Some(id),
             grpc,
+            monitoring: is_program.then_some(monitoring),
             ready_after: Duration::ZERO,
             start_cpu: Duration::ZERO,
             log,
@@ -111,6 +115,12 @@ impl Server {
             );
             sleep(Duration::from_millis(2)).await;
         }
+    }
+
+    /// What the server has allocated and not let go of, in bytes, if it tells.
+    pub fn live(&self) -> Option<f64> {
+        let (_, text) = pilot_cli::request(&self.monitoring?.to_string(), "GET", "/metrics", "").ok()?;
+        text.lines().find_map(|line| line.strip_prefix("go_memstats_alloc_bytes ")?.trim().parse().ok())
     }
 
     fn last_lines(&self) -> String {

@@ -39,6 +39,17 @@ pub struct Verdict {
     pub differences: Vec<String>,
     /// Memory of the server before the first change, at most, and after all was put back, in bytes.
     pub memory: [u64; 3],
+    /// What the server had allocated before the first change, and after all was put back, if it tells.
+    pub live: Option<[f64; 2]>,
+}
+
+impl Verdict {
+    /// Is more allocated for the same mesh than before? Sets of names and bytes of responses come and go, so a tenth does
+    /// not count.
+    pub fn leaks(&self) -> bool {
+        const SLACK: f64 = 4e6;
+        self.live.is_some_and(|[before, after]| after > before * 1.1 + SLACK)
+    }
 }
 
 const COLD_PATIENCE: Duration = Duration::from_secs(300);
@@ -58,7 +69,7 @@ pub async fn run(plan: &Plan, candidate: &Candidate, scratch: &Path) -> anyhow::
     let resting = MEMORY_SETTLES.min(plan.duration);
     sleep(resting).await;
     server.process.forget_peak()?;
-    let before = server.process.memory()?;
+    let (before, live_before) = (server.process.memory()?, server.live());
     let opened = fleet.shared.counters.read().opened;
     let mut turmoil = Turmoil::new(mesh.clone(), plan.shape.seed);
     churn(plan, &mut turmoil, &folder, &fleet).await?;
@@ -69,9 +80,10 @@ pub async fn run(plan: &Plan, candidate: &Candidate, scratch: &Path) -> anyhow::
     fleet.until_quiet(Duration::from_secs(2), EQUAL_PATIENCE).await;
     sleep(resting).await;
     let after = server.process.memory()?;
+    let live = live_before.zip(server.live()).map(|(before, after)| [before, after]);
     fleet.leave().await;
     server.stop().await?;
-    Ok(Verdict { changes: turmoil.changes(), returns, differences, memory: [before, peak, after] })
+    Ok(Verdict { changes: turmoil.changes(), returns, differences, memory: [before, peak, after], live })
 }
 
 async fn gather(mesh: &Mesh, plan: &Plan, server: &Server) -> anyhow::Result<Fleet> {

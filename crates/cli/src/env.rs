@@ -1,12 +1,17 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pilot_base::{parse_bool, parse_span};
 
 /// The environment as data. A variable that is empty counts as one that is not set.
 #[derive(Clone, Debug, Default)]
-pub struct Env(BTreeMap<String, String>);
+pub struct Env {
+    variables: BTreeMap<String, String>,
+    /// What anybody has looked for; copies share it.
+    looked_for: Arc<Mutex<BTreeSet<String>>>,
+}
 
 impl Env {
     /// What this process was given. Whoever needs something of it is handed it.
@@ -16,21 +21,29 @@ impl Env {
     }
 
     pub fn new(variables: BTreeMap<String, String>) -> Self {
-        Self(variables)
+        Self { variables, looked_for: Arc::default() }
     }
 
     /// The same with one more variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.0.insert(name.to_owned(), value.to_owned());
+        self.variables.insert(name.to_owned(), value.to_owned());
         self
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        if let Ok(mut names) = self.looked_for.lock() {
+            names.insert(name.to_owned());
+        }
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The names of all variables that were looked for by now, whether they are set or not: what a program understands.
+    pub fn looked_for(&self) -> BTreeSet<String> {
+        self.looked_for.lock().map(|names| names.clone()).unwrap_or_default()
     }
 
     pub fn flag(&self, name: &str) -> Option<bool> {
@@ -58,7 +71,7 @@ impl Env {
 
 impl<const N: usize> From<[(&str, &str); N]> for Env {
     fn from(variables: [(&str, &str); N]) -> Self {
-        Self(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        Self::new(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 }
 
@@ -74,5 +87,6 @@ mod tests {
         assert_eq!((env.flag("B"), env.flag("C")), (Some(true), None));
         assert_eq!((env.number::<u16>("D"), env.number::<u16>("E")), (Some(15021), None));
         assert_eq!(env.span("F").map(|d| d.as_secs()), Some(7));
+        assert!(env.looked_for().iter().eq(["A", "B", "C", "D", "E", "F", "none"]));
     }
 }

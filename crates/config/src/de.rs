@@ -135,6 +135,7 @@ impl<'a, 'p, 'de> Deserializer<'de> for At<'a, 'p> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let result = match &self.node.value {
+            Value::Cut => Err(de::Error::custom(Value::cut())),
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::Int(value) => visitor.visit_i64(*value),

@@ -21,3 +21,6 @@ fn read_part<T: serde::de::DeserializeOwned>(node: &Node<'_>, check: &mut Check<
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

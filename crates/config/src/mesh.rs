@@ -8,9 +8,9 @@ use pilot_api::mesh as api;
 use pilot_base::{Host, Issue, Labels, Name, ObjectRef};
 use pilot_model::{
     AccessLog, DefaultProviders, DefaultTrafficPolicy, EntryVisibility, ExportTo, H2UpgradePolicy,
-    InboundPolicy, LabelExpression, LabelOperator, LabelSelector, LogFormat, MeshConfig, OutboundMode,
-    OutboundTrafficPolicy, PathNormalization, ProxyConfig, ServiceEntryVisibility, ServiceSettings, Span,
-    TlsConfig, TlsVersion,
+    InboundPolicy, IngressMode, IngressSettings, LabelExpression, LabelOperator, LabelSelector, LogFormat,
+    MeshConfig, OutboundMode, OutboundTrafficPolicy, PathNormalization, ProxyConfig, ServiceEntryVisibility,
+    ServiceSettings, Span, TlsConfig, TlsVersion,
 };
 
 use crate::check::{Check, is_trust_domain, is_wildcard_host, names};
@@ -81,6 +81,7 @@ fn read_node(node: &Node<'_>, file: &str) -> Result<(MeshConfig, Vec<Issue>), Ve
 fn mesh_config(message: api::MeshConfig, node: &Node<'_>, check: &mut Check<'_>) -> MeshConfig {
     let default = MeshConfig::default();
     let ports = ports(&message, node, check);
+    let ingress = ingress(&message, node);
     let said = |field: &str| said(node, field);
     if !message.trust_domain.is_empty() && !is_trust_domain(&message.trust_domain) {
         check.reject("trustDomain", format!("{:?} is not a trust domain", message.trust_domain));
@@ -154,10 +155,31 @@ fn mesh_config(message: api::MeshConfig, node: &Node<'_>, check: &mut Check<'_>)
         service_entry_visibility: message
             .service_entry_visibility
             .map(|visibility| entry_visibility(visibility, check)),
-        default_config: message
-            .default_config
-            .map(|config| proxy::proxy_config(config, "defaultConfig", check))
-            .unwrap_or_default(),
+        ingress,
+        default_config: default_config(message.default_config, check),
+    }
+}
+
+fn default_config(message: Option<api::ProxyConfig>, check: &mut Check<'_>) -> ProxyConfig {
+    message.map(|config| proxy::proxy_config(config, "defaultConfig", check)).unwrap_or_default()
+}
+
+/// An empty text is a setting as well: no service stands in front of the gateway.
+fn ingress(message: &api::MeshConfig, node: &Node<'_>) -> IngressSettings {
+    use api::mesh_config::IngressControllerMode as Mode;
+    let default = IngressSettings::default();
+    let text = |field: &str, value: &str, default: Name| {
+        if said(node, field) { Name::new(value) } else { default }
+    };
+    IngressSettings {
+        mode: match Mode::try_from(message.ingress_controller_mode).unwrap_or(Mode::Unspecified) {
+            Mode::Off => IngressMode::Off,
+            Mode::Default => IngressMode::Default,
+            Mode::Unspecified | Mode::Strict => IngressMode::Strict,
+        },
+        class: text("ingressClass", &message.ingress_class, default.class),
+        service: text("ingressService", &message.ingress_service, default.service),
+        selector: text("ingressSelector", &message.ingress_selector, default.selector),
     }
 }
 

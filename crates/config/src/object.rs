@@ -25,6 +25,8 @@ pub(crate) struct Meta {
     pub(crate) labels: Labels,
     pub(crate) annotations: Labels,
     pub(crate) owner: Option<Owner>,
+    /// Was it told to end?
+    pub(crate) is_going: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -35,6 +37,7 @@ struct RawMeta {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     creation_timestamp: String,
+    deletion_timestamp: String,
     generate_name: String,
     owner_references: Vec<Owner>,
 }
@@ -180,6 +183,7 @@ fn meta(raw: RawMeta, kind: Kind) -> Meta {
         created: Created(parse_timestamp(&raw.creation_timestamp).unwrap_or(0)),
         labels: Labels::new(raw.labels),
         annotations: Labels::new(raw.annotations),
+        is_going: !raw.deletion_timestamp.is_empty(),
         // Only who made up the name of an object is asked who made it.
         owner: raw.owner_references.into_iter().find(|o| o.controller && !raw.generate_name.is_empty()),
     }
@@ -246,6 +250,9 @@ fn served(group: &str, kind: &str) -> Option<(Kind, &'static [&'static str])> {
     })
 }
 
+/// Rules that were made of other objects match paths as those do.
+const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
+
 /// Kinds that may stand beside ours in a folder without being a mistake.
 const CORE_KINDS: [&str; 14] = [
     "ConfigMap",
@@ -275,7 +282,16 @@ fn decode(
     let one = |object: Option<Object>| object.into_iter().collect();
     match kind {
         Kind::VirtualService => {
-            one(spec(meta, node, check, kinds::virtual_service::decode).map(Object::VirtualService))
+            let mut rule = spec(meta, node, check, kinds::virtual_service::decode);
+            if let Some(rule) = &mut rule
+                && rule
+                    .annotations
+                    .get(ROUTE_SEMANTICS)
+                    .is_some_and(|of| matches!(of.as_str(), "ingress" | "gateway"))
+            {
+                kinds::virtual_service::match_segments(&mut rule.spec);
+            }
+            one(rule.map(Object::VirtualService))
         }
         Kind::DestinationRule => {
             let mut rule = spec(meta, node, check, kinds::destination_rule::decode);
@@ -340,7 +356,7 @@ fn decode(
             slices.into_iter().enumerate().map(named).collect()
         }
         Kind::Pod => one(kube::pod::decode(meta, node, check).map(|pod| Object::Pod(id(), pod))),
-        Kind::Node => vec![Object::Node(id(), kube::node::decode(meta))],
+        Kind::Node => one(kube::node::decode(meta, node, check).map(|node| Object::Node(id(), node))),
         Kind::Namespace => vec![Object::Namespace(id(), kube::namespace::decode(meta, check))],
     }
 }
@@ -359,7 +375,7 @@ fn spec<M: serde::de::DeserializeOwned, S>(
                 check.warn(unknown.path, "is not a field of this kind and has no effect");
             }
             let spec = decode(typed.value, check);
-            let Meta { id, created, labels, annotations, owner: _ } = meta;
+            let Meta { id, created, labels, annotations, owner: _, is_going: _ } = meta;
             let (labels, annotations) = (labels.clone(), annotations.clone());
             Some(Config { id: id.clone(), created: *created, labels, annotations, spec })
         }

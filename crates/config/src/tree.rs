@@ -16,9 +16,11 @@ use crate::{ReadOptions, yaml};
 pub struct Document<'a>(Node<'a>);
 
 impl<'a> Document<'a> {
+    /// Reads an object, a list of objects, an event about one, or a question about one. What stands too deep in an object
+    /// is cut off, and is a mistake to whoever reads it.
     pub fn parse(json: &'a [u8]) -> Result<Self, String> {
         let mut parser = serde_json::Deserializer::from_slice(json);
-        let seed = Seed { depth: 0, within: Within::Other };
+        let seed = Seed { depth: 0, within: Within::Envelope };
         let node = seed.deserialize(&mut parser).map_err(|error| error.to_string())?;
         parser.end().map_err(|error| error.to_string())?;
         Ok(Self(node))
@@ -80,6 +82,24 @@ impl<'a> Tree<'a> {
     }
 }
 
+impl Tree<'_> {
+    /// The same as a value that can be changed and written.
+    pub fn to_value(self) -> serde_json::Value {
+        use serde_json::Value as Json;
+        match &self.0.value {
+            Value::Null | Value::Cut => Json::Null,
+            Value::Bool(value) => Json::Bool(*value),
+            Value::Int(number) => (*number).into(),
+            Value::Float(number) => (*number).into(),
+            Value::Text(text) => Json::String(text.to_string()),
+            Value::List(items) => items.iter().map(|item| Tree(item).to_value()).collect(),
+            Value::Map(entries) => {
+                entries.iter().map(|(key, node)| (key.to_string(), Tree(node).to_value())).collect()
+            }
+        }
+    }
+}
+
 /// Reads one object whose kind is known, because it was asked for. `place` is where it was found.
 pub fn read_object(tree: Tree<'_>, kind: Kind, place: &str, options: &ReadOptions) -> Reading {
     let mut reading = Reading::default();
@@ -90,26 +110,28 @@ pub fn read_object(tree: Tree<'_>, kind: Kind, place: &str, options: &ReadOption
 /// Whose entries are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
+    /// An object, or what objects come in.
+    Envelope,
+    Objects,
     Metadata,
     Annotations,
     Other,
 }
-
-/// An object stands at most so deep: in a list of items.
-const DEEPEST_METADATA: usize = 5;
 
 impl Within {
     fn skips(self, key: &str) -> bool {
         match self {
             Self::Metadata => key == "managedFields",
             Self::Annotations => key == "kubectl.kubernetes.io/last-applied-configuration",
-            Self::Other => false,
+            Self::Envelope | Self::Objects | Self::Other => false,
         }
     }
 
-    fn below(self, key: &str, depth: usize) -> Self {
+    fn below(self, key: &str) -> Self {
         match (self, key) {
-            (Self::Other, "metadata") if depth < DEEPEST_METADATA => Self::Metadata,
+            (Self::Envelope, "items") => Self::Objects,
+            (Self::Envelope, "object" | "oldObject" | "request") => Self::Envelope,
+            (Self::Envelope, "metadata") => Self::Metadata,
             (Self::Metadata, "annotations") => Self::Annotations,
             _ => Self::Other,
         }
@@ -118,6 +140,7 @@ impl Within {
 
 #[derive(Clone, Copy)]
 struct Seed {
+    /// In the object, whatever it came in.
     depth: usize,
     within: Within,
 }
@@ -131,11 +154,10 @@ impl<'de> DeserializeSeed<'de> for Seed {
 }
 
 impl Seed {
-    fn deeper<E: de::Error>(self, within: Within) -> Result<Self, E> {
-        if self.depth >= MAX_DEPTH {
-            return Err(E::custom(format!("more than {MAX_DEPTH} levels deep")));
-        }
-        Ok(Self { depth: self.depth + 1, within })
+    /// For what stands below; nothing if that is too deep.
+    fn deeper(self, within: Within) -> Option<Self> {
+        let depth = if within == Within::Envelope { 0 } else { self.depth + 1 };
+        (self.depth < MAX_DEPTH).then_some(Self { depth, within })
     }
 }
 
@@ -183,7 +205,11 @@ impl<'de> Visitor<'de> for Seed {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node<'de>, A::Error> {
-        let inner = self.deeper(Within::Other)?;
+        let within = if self.within == Within::Objects { Within::Envelope } else { Within::Other };
+        let Some(inner) = self.deeper(within) else {
+            while items.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(node(Value::Cut));
+        };
         let mut all = Vec::new();
         while let Some(item) = items.next_element_seed(inner)? {
             all.push(item);
@@ -192,14 +218,16 @@ impl<'de> Visitor<'de> for Seed {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node<'de>, A::Error> {
+        if self.depth >= MAX_DEPTH {
+            while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(node(Value::Cut));
+        }
         let mut all = Vec::new();
         while let Some(key) = entries.next_key_seed(Key)? {
-            if self.within.skips(&key) {
-                entries.next_value::<IgnoredAny>()?;
-                continue;
+            match self.deeper(self.within.below(&key)).filter(|_| !self.within.skips(&key)) {
+                Some(inner) => all.push((key, entries.next_value_seed(inner)?)),
+                None => drop(entries.next_value::<IgnoredAny>()?),
             }
-            let inner = self.deeper(self.within.below(&key, self.depth))?;
-            all.push((key, entries.next_value_seed(inner)?));
         }
         Ok(node(Value::Map(all)))
     }
@@ -273,10 +301,61 @@ mod tests {
         assert_eq!(reading.broken.len(), 1);
     }
 
+    /// A filter whose value is so deep, all in all.
+    fn filter(name: &str, depth: usize) -> String {
+        let below = depth - 5;
+        let value = format!("{}1{}", "{\"a\":".repeat(below), "}".repeat(below));
+        format!(
+            r#"{{"metadata": {{"name": "{name}", "namespace": "a"}}, "spec": {{"configPatches": [
+                {{"applyTo": "CLUSTER", "match": {{"cluster": {{}}}}, "patch": {{"operation": "MERGE", "value": {value}}}}}]}}}}"#
+        )
+    }
+
+    /// What is wrong with each of several objects.
+    fn issues(objects: super::Tree<'_>) -> Vec<String> {
+        let read = |object| read_object(object, Kind::EnvoyFilter, "", &ReadOptions::default());
+        objects.items().map(|object| read(object).issues.iter().map(ToString::to_string).collect()).collect()
+    }
+
     #[test]
-    fn what_is_too_deep_or_broken_is_refused() {
-        let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
-        assert!(Document::parse(deep.as_bytes()).is_err_and(|why| why.contains("levels deep")));
+    fn what_is_too_deep_is_a_mistake_of_its_object_and_of_no_other() {
+        for far in [70, 500, 100_000] {
+            let list =
+                format!(r#"{{"items": [{}, {}, {}]}}"#, filter("a", 20), filter("b", far), filter("c", 20));
+            let document = Document::parse(list.as_bytes()).unwrap();
+            let said = issues(document.tree().get("items").unwrap());
+            let deep = |text: &String| text.contains("levels deep");
+            assert_eq!(said.iter().map(deep).collect::<Vec<_>>(), [false, true, false], "{far}: {said:?}");
+            assert!(said[1].contains("EnvoyFilter a/b: spec.configPatches[0].patch.value.a.a"), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn how_deep_an_object_may_be_is_the_same_however_it_is_told() {
+        let said = |text: &str, path: &[&str]| {
+            let document = Document::parse(text.as_bytes()).unwrap();
+            let object = document.tree().at(path).unwrap();
+            let object = if path == ["items"] { object.items().next().unwrap() } else { object };
+            let reading = read_object(object, Kind::EnvoyFilter, "", &ReadOptions::default());
+            reading.issues.iter().any(|issue| issue.message.contains("levels deep"))
+        };
+        for (depth, is_too_deep) in [(60, false), (64, false), (65, true), (66, true)] {
+            let object = filter("a", depth);
+            assert_eq!(said(&object, &[]), is_too_deep, "{depth} by itself");
+            assert_eq!(
+                said(&format!(r#"{{"items": [{object}]}}"#), &["items"]),
+                is_too_deep,
+                "{depth} listed"
+            );
+            let event = format!(r#"{{"type": "ADDED", "object": {object}}}"#);
+            assert_eq!(said(&event, &["object"]), is_too_deep, "{depth} watched");
+            let question = format!(r#"{{"request": {{"object": {object}}}}}"#);
+            assert_eq!(said(&question, &["request", "object"]), is_too_deep, "{depth} asked about");
+        }
+    }
+
+    #[test]
+    fn what_is_broken_is_refused() {
         assert!(Document::parse(b"{\"a\": ").is_err());
         assert!(Document::parse(b"{} {}").is_err());
         assert!(Document::parse(b"\xff").is_err());

@@ -30,6 +30,16 @@ pub(crate) enum Value<'a> {
     Text(Cow<'a, str>),
     List(Vec<Node<'a>>),
     Map(Vec<(Cow<'a, str>, Node<'a>)>),
+    /// A list or a map that stands too deep to be read. A file is refused for it; what an API server tells is only cut
+    /// off here, so that one object is the worse for it and not all that are told with it.
+    Cut,
+}
+
+impl Value<'_> {
+    /// Why a value cannot be read.
+    pub(crate) fn cut() -> String {
+        format!("more than {MAX_DEPTH} levels deep")
+    }
 }
 
 /// Why a text is not YAML we can read.
@@ -152,7 +162,7 @@ impl<'a> Builder<'a> {
 
     fn open(&mut self, open: Open<'a>, line: usize, anchor: usize) -> Result<(), YamlError> {
         if self.stack.len() >= MAX_DEPTH {
-            return fail(line, format!("more than {MAX_DEPTH} levels deep"));
+            return fail(line, Value::cut());
         }
         self.stack.push((open, line, anchor));
         Ok(())
@@ -220,7 +230,7 @@ fn key_text(value: Value<'_>, line: usize) -> Result<Cow<'_, str>, YamlError> {
         Value::Int(value) => Ok(Cow::Owned(value.to_string())),
         Value::Float(value) => Ok(Cow::Owned(value.to_string())),
         Value::Null => Ok(Cow::Borrowed("null")),
-        Value::List(_) | Value::Map(_) => fail(line, "a list or map cannot be a key"),
+        Value::List(_) | Value::Map(_) | Value::Cut => fail(line, "a list or map cannot be a key"),
     }
 }
 

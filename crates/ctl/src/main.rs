@@ -1,6 +1,9 @@
 //! `pilotctl`: for people.
 
+mod clock;
 mod cmd;
+mod files;
+mod yaml;
 
 use std::process::ExitCode;
 
@@ -17,10 +20,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Cmd {
     Validate(cmd::validate::Args),
+    Install(cmd::install::Args),
+    Confirm(cmd::confirm::Args),
     Issues(cmd::issues::Args),
     Registry(cmd::registry::Args),
     Top(cmd::top::Args),
     Version(cmd::version::Args),
+    Wait(cmd::wait::Args),
 }
 
 /// A page of a running server.
@@ -33,11 +39,14 @@ fn page(address: &str, path: &str) -> anyhow::Result<String> {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Cmd::Install(args) => cmd::install::run(&args),
         Cmd::Validate(args) => cmd::validate::run(&args),
+        Cmd::Confirm(args) => cmd::confirm::run(&args),
         Cmd::Issues(args) => cmd::issues::run(&args),
         Cmd::Registry(args) => cmd::registry::run(&args),
         Cmd::Top(args) => cmd::top::run(&args),
         Cmd::Version(args) => cmd::version::run(&args),
+        Cmd::Wait(args) => cmd::wait::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -1,8 +1,10 @@
 //! The command line, with istiod's names and defaults.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use pilot_base::{Name, parse_bool, parse_span};
 use pilot_cli::{Env, LogArgs};
@@ -45,7 +47,7 @@ pub(crate) struct DiscoveryArgs {
     #[command(flatten)]
     pub(crate) registry: RegistryArgs,
     /// Folder of YAML files with Istio's rules and Kubernetes objects; followed as it changes
-    #[arg(long = "configDir", value_name = "FOLDER")]
+    #[arg(long = "configDir", value_name = "FOLDER", value_parser = folder())]
     pub(crate) config_dir: Option<PathBuf>,
     /// File with the settings of the mesh; followed as it changes
     #[arg(long = "meshConfig", value_name = "FILE", default_value = "./etc/istio/config/mesh")]
@@ -71,6 +73,9 @@ pub(crate) struct DiscoveryArgs {
     /// The name of the cluster this server runs in [default: $CLUSTER_ID, else Kubernetes]
     #[arg(long = "clusterID")]
     pub(crate) cluster_id: Option<String>,
+    /// Other names of clusters, by which their proxies may call them; one for each cluster
+    #[arg(long = "clusterAliases", value_name = "ALIAS=CLUSTER,…", default_value = "", hide_default_value = true, value_parser = cluster_aliases)]
+    pub(crate) cluster_aliases: Aliases,
     /// Readiness and debugging
     #[arg(long = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
     pub(crate) http_addr: String,
@@ -144,6 +149,7 @@ impl DiscoveryArgs {
         let Self {
             domain,
             cluster_id,
+            cluster_aliases,
             http_addr,
             https_addr,
             grpc_addr,
@@ -163,7 +169,7 @@ impl DiscoveryArgs {
             mesh_config: _,
             networks_config: _,
             // Where the server gets its identity.
-            namespace: _,
+            namespace,
             tls_cert_file: _,
             tls_key_file: _,
             ca_cert_file: _,
@@ -179,6 +185,8 @@ impl DiscoveryArgs {
             mesh: MeshOptions {
                 domain: domain.into(),
                 cluster: cluster_id_of(cluster_id, env),
+                namespace: namespace_of(namespace.as_deref(), env),
+                cluster_aliases: cluster_aliases.0,
                 registry_merge: registry.registry_merge,
                 features: features(env),
             },
@@ -207,6 +215,11 @@ impl DiscoveryArgs {
     }
 }
 
+/// An empty one is told apart later.
+fn folder() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
 /// The namespace that a flag names, else the environment.
 pub(crate) fn namespace_of(flag: Option<&str>, env: &Env) -> Name {
     Name::new(flag.or_else(|| env.get("POD_NAMESPACE")).unwrap_or("istio-system"))
@@ -217,6 +230,27 @@ pub(crate) fn cluster_id_of(flag: Option<String>, env: &Env) -> Name {
     flag.map(Name::from)
         .or_else(|| env.get("CLUSTER_ID").map(Name::new))
         .unwrap_or_else(|| Name::new("Kubernetes"))
+}
+
+/// Clusters by their other names.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Aliases(BTreeMap<Name, Name>);
+
+fn cluster_aliases(text: &str) -> Result<Aliases, String> {
+    let mut out: BTreeMap<Name, Name> = BTreeMap::new();
+    for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+        let (alias, cluster) =
+            pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form alias=cluster"))?;
+        if let Some((other, _)) =
+            out.iter().find(|(other, known)| known.as_str() == cluster && other.as_str() != alias)
+        {
+            return Err(format!(
+                "{other} and {alias} both stand for cluster {cluster}; it can have only one"
+            ));
+        }
+        out.insert(Name::new(alias), Name::new(cluster));
+    }
+    Ok(Aliases(out))
 }
 
 #[derive(Args)]
@@ -240,4 +274,19 @@ pub(crate) struct VersionArgs {
     /// yaml or json
     #[arg(long, short, value_name = "FORMAT", value_parser = ["yaml", "json"])]
     pub(crate) output: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cluster_aliases;
+
+    #[test]
+    fn a_cluster_has_one_other_name() {
+        let read = |text: &str| cluster_aliases(text).map(|aliases| aliases.0.len());
+        assert_eq!(read(""), Ok(0));
+        assert_eq!(read("old=east,older=west"), Ok(2));
+        assert_eq!(read("old=east,old=east"), Ok(1));
+        assert!(read("old=east,older=east").is_err_and(|why| why.contains("both stand for cluster east")));
+        assert!(read("east").is_err_and(|why| why.contains("alias=cluster")));
+    }
 }

@@ -50,7 +50,6 @@ pub(crate) fn features(env: &Env) -> Features {
         no_remaining_metrics: flag("DISABLE_TRACK_REMAINING_CB_METRICS", default.no_remaining_metrics),
         force_unhealthy_endpoints: flag("PILOT_SEND_UNHEALTHY_ENDPOINTS", default.force_unhealthy_endpoints),
         eds_for_headless: flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", default.eds_for_headless),
-        multicluster_headless: flag("ENABLE_MULTICLUSTER_HEADLESS", default.multicluster_headless),
         persistent_session_label: text("PILOT_PERSISTENT_SESSION_LABEL", default.persistent_session_label),
         persistent_session_header_label: text(
             "PILOT_PERSISTENT_SESSION_HEADER_LABEL",
@@ -90,6 +89,24 @@ pub(crate) fn features(env: &Env) -> Features {
             .span("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT")
             .unwrap_or(default.transport_connect_timeout),
         on_demand_clusters: flag("PILOT_ENABLE_ON_DEMAND_CLUSTERS", default.on_demand_clusters),
+        ..workload_features(env)
+    }
+}
+
+/// Who is behind which service, and where.
+fn workload_features(env: &Env) -> Features {
+    let default = Features::default();
+    let flag = |name: &str, default: bool| env.flag(name).unwrap_or(default);
+    Features {
+        entries_select_pods: flag("PILOT_ENABLE_SERVICEENTRY_SELECT_PODS", default.entries_select_pods),
+        services_select_entries: flag(
+            "PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES",
+            default.services_select_entries,
+        ),
+        pods_by_address: flag("ENABLE_PROXY_FIND_POD_BY_IP", default.pods_by_address),
+        multicluster_headless: flag("ENABLE_MULTICLUSTER_HEADLESS", default.multicluster_headless),
+        resolve_gateways: flag("RESOLVE_HOSTNAME_GATEWAYS", default.resolve_gateways),
+        ..default
     }
 }
 
@@ -142,6 +159,8 @@ mod tests {
         assert_eq!(features(&Env::from([])), Features::default());
         assert!(!features(&Env::from([("PILOT_ENABLE_ALPN_FILTER", "false")])).alpn_filter);
         assert_eq!(features(&Env::from([("PILOT_TRACE_SAMPLING", "12.5")])).trace_sampling, 12.5);
+        let apart = features(&Env::from([("PILOT_ENABLE_SERVICEENTRY_SELECT_PODS", "false")]));
+        assert!(!apart.entries_select_pods && apart.services_select_entries);
         let bad = Env::from([("PILOT_ENABLE_ALPN_FILTER", "maybe"), ("PILOT_HTTP10", "")]);
         assert_eq!(features(&bad), Features::default());
     }

@@ -3,7 +3,9 @@
 mod args;
 mod cmd;
 mod features;
+mod heap;
 mod identity;
+mod no_effect;
 mod registries;
 mod sources;
 mod writers;
@@ -43,7 +45,11 @@ fn run(cli: Cli, unknown: &[String]) -> anyhow::Result<()> {
         Cmd::Discovery(args) => {
             cli.log.init()?;
             for flag in unknown {
-                tracing::warn!("unknown flag {flag} has no effect");
+                let known = no_effect::FLAGS.iter().find(|(name, _)| flag.strip_prefix("--") == Some(name));
+                match known {
+                    Some((_, why)) => tracing::info!("{flag} has no effect here: {why}"),
+                    None => tracing::warn!("unknown flag {flag} has no effect"),
+                }
             }
             cmd::discovery::run(*args)
         }

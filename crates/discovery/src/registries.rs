@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use pilot_base::Name;
 use pilot_config::ReadOptions;
 use pilot_source::{RegistryOptions, Source};
+use pilot_source_cloudfoundry::{CfConfig, CloudFoundryOptions, CloudFoundrySource};
 use pilot_source_consul::{ConsulKv, ConsulKvOptions, ConsulOptions, ConsulSource};
 use pilot_source_dns::{DnsOptions, DnsSource};
 use pilot_source_etcd::{EtcdOptions, EtcdSource};
@@ -17,7 +18,8 @@ use pilot_source_http::{ClientOptions, Secret, ServerAddress, TlsFiles};
 use pilot_source_marathon::{MarathonOptions, MarathonSource};
 use pilot_source_memory::{MemoryOptions, MemorySource};
 use pilot_source_nomad::{NomadOptions, NomadSource};
-use pilot_source_zookeeper::{Layout, ZooKeeperOptions, ZooKeeperSource};
+use pilot_source_store::StoreOptions;
+use pilot_source_zookeeper::{Credentials, Layout, Login, ZooKeeperOptions, ZooKeeperSource};
 
 pub(crate) use args::RegistryArgs;
 
@@ -45,6 +47,7 @@ pub(crate) fn open(
         "ZooKeeper" => vec![opening.zookeeper().context("--registries ZooKeeper")?],
         "Nomad" => vec![opening.nomad().context("--registries Nomad")?],
         "Marathon" => vec![opening.marathon().context("--registries Marathon")?],
+        "CloudFoundry" => vec![opening.cloudfoundry().context("--registries CloudFoundry")?],
         "DNS" => vec![opening.dns().context("--registries DNS")?],
         "Memory" => vec![opening.memory().context("--registries Memory")?],
         _ => return Ok(None),
@@ -70,8 +73,13 @@ impl Opening<'_> {
         RegistryOptions {
             rank: self.rank,
             namespace: Name::new(&self.args.registry_namespace),
+            grace: self.args.registry_grace,
             ..RegistryOptions::new(name, self.args.registry_domain.as_deref().unwrap_or(domain))
         }
+    }
+
+    fn store(&self, name: &str) -> StoreOptions {
+        StoreOptions { grace: self.args.registry_grace, ..StoreOptions::new(name, self.read.clone()) }
     }
 
     fn consul(&self) -> anyhow::Result<Vec<Box<dyn Source>>> {
@@ -109,11 +117,10 @@ impl Opening<'_> {
 
     fn consul_kv(&self) -> anyhow::Result<Box<dyn Source>> {
         let options = ConsulKvOptions {
-            name: Name::new("consul-kv"),
+            store: self.store("consul-kv"),
             client: self.consul_client()?,
             prefix: self.args.consul_config_prefix.clone(),
             datacenter: self.args.consul_datacenters.first().cloned().unwrap_or_default(),
-            read: self.read.clone(),
             wait: WAIT,
         };
         Ok(Box::new(ConsulKv::open(options)?))
@@ -130,14 +137,13 @@ impl Opening<'_> {
         };
         let tls = TlsFiles { roots: self.args.etcd_ca_file.clone(), own: None };
         let options = EtcdOptions {
-            name: Name::new("etcd"),
+            store: self.store("etcd"),
             client: ClientOptions {
                 tls,
                 ..ClientOptions::new(servers(&self.args.etcd_servers, "--etcdserverURL")?)
             },
             prefix: self.args.etcd_config_prefix.clone(),
             user,
-            read: self.read.clone(),
             alive: Duration::from_secs(10),
         };
         Ok(Box::new(EtcdSource::open(options)?))
@@ -166,10 +172,21 @@ impl Opening<'_> {
             servers: args.zookeeper_servers.clone(),
             root: args.zookeeper_root.clone().unwrap_or_else(|| layout.root().to_owned()),
             layout,
-            user: read_secret(args.zookeeper_auth_file.as_deref(), "--zookeeperAuthFile")?,
+            credentials: self.zookeeper_credentials()?,
             session: Duration::from_secs(10),
         };
         Ok(Box::new(ZooKeeperSource::new(options)))
+    }
+
+    fn zookeeper_credentials(&self) -> anyhow::Result<Option<Credentials>> {
+        let file = self.args.zookeeper_auth_file.as_deref();
+        let Some(text) = read_secret(file, "--zookeeperAuthFile")? else { return Ok(None) };
+        let login = Login::parse(&text).context("--zookeeperAuthFile: what is in it is not user:password")?;
+        match self.args.zookeeper_auth_scheme.as_str() {
+            "digest" => Ok(Some(Credentials::Digest(login))),
+            "sasl" => Ok(Some(Credentials::Sasl(login))),
+            _ => bail!("--zookeeperAuthScheme is digest or sasl"),
+        }
     }
 
     fn nomad(&self) -> anyhow::Result<Box<dyn Source>> {
@@ -199,6 +216,19 @@ impl Opening<'_> {
             alive: Duration::from_secs(10),
         };
         Ok(Box::new(MarathonSource::open(options)?))
+    }
+
+    fn cloudfoundry(&self) -> anyhow::Result<Box<dyn Source>> {
+        let file = self.args.cf_config.as_ref().context("--cfConfig=FILE is needed")?;
+        let config = CfConfig::read(file).with_context(|| format!("--cfConfig {}", file.display()))?;
+        let options = CloudFoundryOptions {
+            // Hosts are whole names there.
+            registry: self.options("cloudfoundry", ""),
+            config,
+            read: self.read.clone(),
+            patience: Duration::from_secs(10),
+        };
+        Ok(Box::new(CloudFoundrySource::open(options)?))
     }
 
     fn dns(&self) -> anyhow::Result<Box<dyn Source>> {

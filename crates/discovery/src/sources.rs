@@ -8,9 +8,10 @@ use anyhow::{Context as _, bail};
 use pilot_base::{Clock, Name};
 use pilot_cli::Env;
 use pilot_config::ReadOptions;
-use pilot_source::{ClusterStates, Source};
+use pilot_model::MeshConfig;
+use pilot_source::{ClusterStates, Doubts, Source};
 use pilot_source_file::{FileSource, MeshFile};
-use pilot_source_kube::Client;
+use pilot_source_kube::{Client, RemoteClients, RulePlaces};
 use tokio::sync::watch;
 
 use crate::args::{DiscoveryArgs, cluster_id_of};
@@ -24,18 +25,41 @@ const KUBERNETES: &str = "Kubernetes";
 pub(crate) struct Sources {
     pub(crate) sources: Vec<Box<dyn Source>>,
     pub(crate) clusters: ClusterStates,
+    /// What they hold back.
+    pub(crate) doubts: Doubts,
     /// The cluster that this server belongs to.
-    pub(crate) home: Option<Client>,
+    pub(crate) home: Option<Home>,
 }
 
-pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> anyhow::Result<Sources> {
+/// A cluster that may be written to.
+pub(crate) struct Home {
+    pub(crate) client: Client,
+    /// Where rules stand.
+    pub(crate) places: RulePlaces,
+    /// `K8S_INGRESS_NS`, if Ingresses are read.
+    pub(crate) ingress_namespace: Option<Name>,
+    /// `ISTIO_WATCH_NAMESPACE`
+    pub(crate) only_namespace: Option<Name>,
+    /// How other clusters are reached.
+    pub(crate) remotes: RemoteClients,
+}
+
+/// The settings of the mesh, as they are at any time.
+pub(crate) type MeshSettings = watch::Receiver<Arc<MeshConfig>>;
+
+pub(crate) fn open(
+    args: &DiscoveryArgs,
+    env: &Env,
+    (clock, settings): (&Arc<dyn Clock>, MeshSettings),
+) -> anyhow::Result<Sources> {
     let named: Vec<&str> =
         args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let (_, mut clusters) = watch::channel(Vec::new());
+    let mut doubts = Doubts::default();
     let mut kube = None;
     if named.contains(&KUBERNETES) {
-        kube = kube::open(args, env, clock)?;
+        kube = kube::open(args, env, (clock, settings))?;
     }
     // What stands in a file counts more than what stands in a cluster, and all of it.
     if kube.is_none() || args.mesh_config.exists() {
@@ -61,7 +85,7 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> a
     }
     let mut home = None;
     if let Some(kube) = kube {
-        (clusters, home) = (kube.clusters, kube.home);
+        (clusters, doubts, home) = (kube.clusters, kube.doubts, kube.home);
         sources.extend(kube.sources);
     }
     for (rank, registry) in (1..).zip(named) {
@@ -71,10 +95,10 @@ pub(crate) fn open(args: &DiscoveryArgs, env: &Env, clock: &Arc<dyn Clock>) -> a
             other => match registries::open(other, rank, &args.registry, &rules)? {
                 Some(opened) => sources.extend(opened),
                 None => bail!(
-                    "--registries {other}: there is no such registry; there are Kubernetes, File, Consul, Eureka, ZooKeeper, Nomad, Marathon, DNS and Memory"
+                    "--registries {other}: there is no such registry; there are Kubernetes, File, Consul, Eureka, ZooKeeper, Nomad, Marathon, CloudFoundry, DNS and Memory"
                 ),
             },
         }
     }
-    Ok(Sources { sources, clusters, home })
+    Ok(Sources { sources, clusters, doubts, home })
 }

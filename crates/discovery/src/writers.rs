@@ -1,23 +1,34 @@
 //! What this server writes into the cluster that it belongs to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use pilot_base::{Clock, Name};
+use pilot_base::{Cidr, Clock, Name};
 use pilot_cli::Env;
-use pilot_kube_write::{CaSecret, Election, RootMaps, Seat, TokenReview, WebhookConfigs};
-use pilot_server::{Authenticator, EngineHandle, Identity, unix_seconds};
-use pilot_source_kube::Client;
+use pilot_kube_write::{
+    Addresses, CaSecret, DefaultRevision, Election, HookScope, IngressStatus, Leadership, Registration,
+    RegistrationOptions, RemoteWriters, RootMaps, Seat, Terms, TokenReview, Verdicts, WebhookConfigs,
+    now_text,
+};
+use pilot_server::{Authenticator, EngineHandle, Identity, Metrics, Registrar, unix_nanos, unix_seconds};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::args::{DiscoveryArgs, cluster_id_of, namespace_of};
+use crate::sources::Home;
 
-/// The lock of who keeps the root certificate in every namespace.
+/// The locks of who writes what, as istiod calls them.
 const NAMESPACES: &str = "istio-namespace-controller-election";
+const ADDRESSES: &str = "istio-ip-autoallocate";
+const ANALYSIS: &str = "istio-analyze-leader";
+const INGRESSES: &str = "istio-leader";
 const AUDIENCE: &str = "istio-ca";
+const V4: &str = "240.240.0.0/16";
+const V6: &str = "2001:2::/48";
+const GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Writers {
-    client: Client,
+    home: Home,
     cluster: Name,
     namespace: String,
     revision: String,
@@ -28,14 +39,27 @@ pub(crate) struct Writers {
     in_cacerts: bool,
     elects: bool,
     patches: bool,
+    /// Nothing if nobody wants addresses.
+    ranges: Option<(Cidr, Cidr)>,
+    judges: bool,
+    /// `EXTERNAL_ISTIOD`: other clusters may have no control plane but this one.
+    controls_others: bool,
+}
+
+/// While what is written depends on is there.
+pub(crate) struct Around<'a> {
+    pub(crate) engine: &'a EngineHandle,
+    pub(crate) identity: Option<&'a Identity>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Writers {
-    pub(crate) fn new(client: Client, args: &DiscoveryArgs, env: &Env) -> Self {
+    pub(crate) fn new(home: Home, args: &DiscoveryArgs, env: &Env) -> Self {
         let text = |name: &str, default: &str| env.get(name).unwrap_or(default).to_owned();
         let flag = |name: &str, default: bool| env.flag(name).unwrap_or(default);
+        let allocates = flag("PILOT_ENABLE_IP_AUTOALLOCATE", true);
         Self {
-            client,
+            home,
             cluster: cluster_id_of(args.cluster_id.clone(), env),
             namespace: namespace_of(args.namespace.as_deref(), env).to_string(),
             revision: text("REVISION", "default"),
@@ -48,13 +72,21 @@ impl Writers {
             in_cacerts: flag("USE_CACERTS_FOR_SELF_SIGNED_CA", false),
             elects: flag("ENABLE_LEADER_ELECTION", true),
             patches: env.get("VALIDATION_WEBHOOK_CONFIG_NAME") != Some("") && !args.https_addr.is_empty(),
+            ranges: allocates
+                .then(|| {
+                    let v4 = range(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", V4)?;
+                    Some((v4, range(env, "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", V6)?))
+                })
+                .flatten(),
+            judges: flag("PILOT_ENABLE_ANALYSIS", false),
+            controls_others: flag("EXTERNAL_ISTIOD", false),
         }
     }
 
     /// Where an authority of our own is kept.
     pub(crate) fn ca_secret(&self) -> CaSecret {
         CaSecret {
-            client: self.client.clone(),
+            client: self.home.client.clone(),
             namespace: self.namespace.clone(),
             in_cacerts: self.in_cacerts,
         }
@@ -63,50 +95,160 @@ impl Writers {
     /// Who knows the tokens of the cluster's service accounts.
     pub(crate) fn authenticator(&self, engine: &EngineHandle) -> Arc<dyn Authenticator> {
         Arc::new(TokenReview {
-            client: self.client.clone(),
+            client: self.home.client.clone(),
             cluster: self.cluster.clone(),
+            others: self.home.remotes.clone(),
             audiences: self.audiences.clone(),
             trust: engine.trust_domains(),
         })
     }
 
-    /// Everything that is written goes on until `stop`.
-    pub(crate) fn start(
-        self,
-        identity: &Identity,
-        clock: Arc<dyn Clock>,
+    /// Who registers workloads outside of the cluster, until `stop`.
+    pub(crate) fn registrar(
+        &self,
+        env: &Env,
+        metrics: &Arc<Metrics>,
         stop: impl Future<Output = ()> + Send + 'static,
         tasks: &mut JoinSet<()>,
-    ) {
-        if self.patches {
+    ) -> Arc<dyn Registrar> {
+        let flag = |name: &str| env.flag(name).unwrap_or(true);
+        let options = RegistrationOptions {
+            instance: self.pod.clone(),
+            registers: flag("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION"),
+            checks_health: flag("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS"),
+            grace: env.span("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD").unwrap_or(GRACE),
+            validates: flag("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY"),
+            now: unix_nanos,
+        };
+        let (client, places) = (self.home.client.clone(), self.home.places.clone());
+        let (registration, keeper) = Registration::new(client, places, options, Arc::clone(metrics));
+        tasks.spawn(keeper.run(stop));
+        Arc::new(registration)
+    }
+
+    /// Everything that is written goes on until `stopped`.
+    pub(crate) fn start<F>(self, around: &Around<'_>, stopped: impl Fn() -> F, tasks: &mut JoinSet<()>)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let client = || self.home.client.clone();
+        let places = || self.home.places.clone();
+        let default = DefaultRevision::new(&self.home.client);
+        let tag = default.watch();
+        if self.elects {
+            tasks.spawn(default.run());
+        }
+        let mut leads = |name| {
+            let times = (Arc::clone(&around.clock), tag.clone());
+            self.leadership(name, times, stopped(), tasks)
+        };
+        let addresses = self.ranges.map(|(v4, v6)| Addresses {
+            client: client(),
+            places: places(),
+            v4,
+            v6,
+            leads: leads(ADDRESSES),
+        });
+        let verdicts = self.judges.then(|| Verdicts {
+            client: client(),
+            places: places(),
+            issues: around.engine.issues_as_they_change(),
+            leads: leads(ANALYSIS),
+            now: || now_text(unix_seconds()),
+        });
+        let ingresses = self.home.ingress_namespace.as_ref().map(|namespace| IngressStatus {
+            client: client(),
+            namespace: namespace.clone(),
+            only_namespace: self.home.only_namespace.clone(),
+            mesh: around.engine.mesh_config(),
+            leads: leads(INGRESSES),
+        });
+        let authority = around.identity.and_then(Identity::authority);
+        let maps = authority.map(|authority| RootMaps {
+            client: client(),
+            name: self.root_map.clone(),
+            authority,
+            mesh: around.engine.mesh_config(),
+            only_namespace: self.home.only_namespace.clone(),
+            leads: leads(NAMESPACES),
+        });
+        if let Some(identity) = around.identity.filter(|_| self.patches) {
             let configs = WebhookConfigs {
-                client: self.client.clone(),
+                client: client(),
                 namespace: self.namespace.clone(),
                 revision: self.revision.clone(),
                 ca_bundle: identity.ca_bundle(),
+                scope: HookScope::All,
             };
             tasks.spawn(configs.run());
         }
-        let Some(authority) = identity.authority() else { return };
-        let leads = if self.elects {
-            let seat = Seat {
-                namespace: self.namespace,
-                name: NAMESPACES,
-                identity: self.pod,
-                revision: self.revision,
-            };
-            let election = Election::new(self.client.clone(), seat, clock, unix_seconds);
-            let leads = election.leadership();
-            tasks.spawn(election.run(stop));
-            leads
-        } else {
+        if self.controls_others {
+            let writers = self.remote_writers(around);
+            tasks.spawn(writers.run(stopped()));
+        }
+        addresses.map(|addresses| tasks.spawn(addresses.run()));
+        verdicts.map(|verdicts| tasks.spawn(verdicts.run()));
+        ingresses.map(|ingresses| tasks.spawn(ingresses.run()));
+        maps.map(|maps| tasks.spawn(maps.run()));
+    }
+
+    /// Who writes into other clusters.
+    fn remote_writers(&self, around: &Around<'_>) -> RemoteWriters {
+        let terms = Terms {
+            home: self.cluster.clone(),
+            namespace: self.namespace.clone(),
+            revision: self.revision.clone(),
+            identity: self.pod.clone(),
+            lock: NAMESPACES,
+            elects: self.elects,
+            root_map: self.root_map.clone(),
+            authority: around.identity.and_then(Identity::authority),
+            ca_bundle: around.identity.filter(|_| self.patches).map(Identity::ca_bundle),
+            mesh: around.engine.mesh_config(),
+            only_namespace: self.home.only_namespace.clone(),
+            clock: Arc::clone(&around.clock),
+            today: unix_seconds,
+        };
+        RemoteWriters { clients: self.home.remotes.clone(), terms: Arc::new(terms) }
+    }
+
+    /// Who leads in something. Without an election everybody does.
+    fn leadership(
+        &self,
+        name: &'static str,
+        (clock, default): (Arc<dyn Clock>, watch::Receiver<String>),
+        stop: impl Future<Output = ()> + Send + 'static,
+        tasks: &mut JoinSet<()>,
+    ) -> Leadership {
+        if !self.elects {
             let (alone, leads) = watch::channel(true);
             tasks.spawn(async move {
                 stop.await;
                 drop(alone);
             });
-            leads
+            return leads;
+        }
+        let seat = Seat {
+            namespace: self.namespace.clone(),
+            name,
+            identity: self.pod.clone(),
+            revision: self.revision.clone(),
+            remote: false,
         };
-        tasks.spawn(RootMaps { client: self.client, name: self.root_map, authority, leads }.run());
+        let election = Election::new(self.home.client.clone(), seat, default, (clock, unix_seconds));
+        let leads = election.leadership();
+        tasks.spawn(election.run(stop));
+        leads
     }
+}
+
+fn range(env: &Env, name: &str, default: &str) -> Option<Cidr> {
+    let text = env.get(name).unwrap_or(default);
+    let range = Cidr::parse(text).filter(|range| range.base().is_ipv4() == default.contains('.'));
+    if range.is_none() {
+        tracing::warn!(
+            "{name}: {text} is not a block such as {default}; ServiceEntries are given no addresses"
+        );
+    }
+    range
 }

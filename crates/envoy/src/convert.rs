@@ -100,7 +100,7 @@ pub(crate) fn string_matcher(text: &StringMatch) -> matcher::StringMatcher {
     use matcher::string_matcher::MatchPattern;
     let pattern = match text {
         StringMatch::Exact(text) => MatchPattern::Exact(text.to_string()),
-        StringMatch::Prefix(text) => MatchPattern::Prefix(text.to_string()),
+        StringMatch::Prefix(text) | StringMatch::Segments(text) => MatchPattern::Prefix(text.to_string()),
         StringMatch::Regex(text) => MatchPattern::SafeRegex(regex(text)),
     };
     matcher::StringMatcher { match_pattern: Some(pattern), ignore_case: false }

@@ -156,7 +156,10 @@ impl GroupMaker<'_> {
         let policy = rule.and_then(|rule| for_subset(rule, subset, self.port));
         let policy = policy.as_deref();
         let node = place.and_then(|place| place.labels.get(NODE)).map(Name::as_str).unwrap_or_default();
-        let is_near = |endpoint: &&Endpoint| !self.service.node_local || endpoint.node == node;
+        // Nodes of several clusters may have one name.
+        let is_near = |endpoint: &&Endpoint| {
+            !self.service.node_local || (endpoint.node == node && endpoint.cluster == self.traits.cluster)
+        };
         let mut groups = self.groups(endpoints.filter(is_near), policy);
         let lb = policy.and_then(|p| p.load_balancer.as_ref());
         let setting = effective_locality(lb, self.service, self.settings.mesh);

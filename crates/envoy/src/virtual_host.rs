@@ -212,7 +212,7 @@ impl<N: Neighbours> Maker<'_, N> {
         mut rules: impl Iterator<Item = &'r Arc<RouteRule>>,
         port: u16,
     ) -> Option<Vec<api::Route>> {
-        let traffic = |to: &Destination| self.around.plan(&to.host).and_then(|plan| plan.traffic.as_ref());
+        let traffic = |to: &Destination| self.around.plan(&to.host).and_then(|plan| plan.traffic.as_deref());
         // Services that lack the port that was called do not count where one was.
         let only_port = |to: &Destination| match &self.view_of(&to.host)?.ports()[..] {
             [(_, only)] if port == 0 => Some(only.number),

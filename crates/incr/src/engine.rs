@@ -15,7 +15,7 @@ const TRACED_FAULTS: usize = 64;
 
 /// All rows, and the one place that changes them.
 pub struct Engine {
-    nodes: Vec<Box<dyn Node>>,
+    pub(crate) nodes: Vec<Box<dyn Node>>,
     epoch: u64,
     faults: BTreeMap<(NodeId, u32), Fault>,
     stats: Vec<NodeStats>,

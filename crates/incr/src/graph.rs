@@ -39,6 +39,28 @@ impl Graph {
         driver: &Table<K, D>,
         compute: impl Fn(&K, &Reader<'_>) -> Option<V> + Send + Sync + 'static,
     ) -> Table<K, V> {
+        let node = self.map_node(name, driver, compute);
+        self.add(node)
+    }
+
+    /// As [`map`](Self::map), of rows that only put together groups that they read: whoever asks where a member of one
+    /// comes from is told where it comes from in the groups.
+    pub fn stack<K: Key, D: Value, V: Value>(
+        &mut self,
+        name: &'static str,
+        driver: &Table<K, D>,
+        compute: impl Fn(&K, &Reader<'_>) -> Option<V> + Send + Sync + 'static,
+    ) -> Table<K, V> {
+        let node = self.map_node(name, driver, compute);
+        self.add(node.that_stacks())
+    }
+
+    fn map_node<K: Key, D: Value, V: Value>(
+        &self,
+        name: &'static str,
+        driver: &Table<K, D>,
+        compute: impl Fn(&K, &Reader<'_>) -> Option<V> + Send + Sync + 'static,
+    ) -> MapNode<K, V> {
         self.check_declared(driver);
         let driver = *driver;
         let changes = move |nodes: &[Box<dyn Node>], each: &mut dyn FnMut(&K, bool)| {
@@ -52,7 +74,7 @@ impl Graph {
             rows_of(nodes, &driver).find(key).map(|slot| Cell { node: driver.id, slot })
         };
         let driver = Driver { changes: Box::new(changes), row: Box::new(row) };
-        self.add(MapNode::new(name, driver, Box::new(compute)))
+        MapNode::new(name, driver, Box::new(compute))
     }
 
     /// One ordered map per group key, of what the rows of the feeding tables contribute. No two rows may contribute the

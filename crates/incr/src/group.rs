@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pilot_base::{FastMap, SharedMap};
 
 use crate::graph::Graph;
-use crate::node::{Cell, Lookback, Node, RowTable, Step, Stopwatch};
+use crate::node::{Cell, Lookback, Node, NodeId, RowTable, Step, Stopwatch};
 use crate::reader::rows_of;
 use crate::rows::Rows;
 use crate::table::{Key, Table, Value};
@@ -30,7 +30,12 @@ struct Changes<G, M, V> {
 /// The rows of the feeding table that contribute to a group, or to one of its members.
 type Contributors<G, M> = Box<dyn Fn(&[Box<dyn Node>], &G, Option<&M>, Lookback) -> Vec<Cell> + Send + Sync>;
 
+/// The groups that a row of the feeding table contributes to.
+type GroupsOf<G> = Box<dyn Fn(&[Box<dyn Node>], u32) -> Vec<G> + Send + Sync>;
+
 struct Feed<G, M, V> {
+    from: NodeId,
+    groups_of: GroupsOf<G>,
     gather: Gather<G, M, V>,
     contributors: Contributors<G, M>,
 }
@@ -62,7 +67,14 @@ impl<'a, G: Key, M: Key, V: Value + Clone> Feeds<'a, G, M, V> {
             }
             emit.0
         });
-        let spread_again = Arc::clone(&spread);
+        let (spread_again, spread_for) = (Arc::clone(&spread), Arc::clone(&spread));
+        let groups_of = move |nodes: &[Box<dyn Node>], slot: u32| {
+            let rows = rows_of(nodes, &table);
+            let mut groups: Vec<G> =
+                spread_for(rows.key(slot), rows.value(slot)).into_keys().map(|(group, _)| group).collect();
+            groups.dedup();
+            groups
+        };
         let gather = move |nodes: &[Box<dyn Node>], changes: &mut Changes<G, M, V>| {
             for (_, key, old, new) in rows_of(nodes, &table).changes() {
                 let (before, mut now) = (spread(key, old), spread(key, new));
@@ -96,7 +108,12 @@ impl<'a, G: Key, M: Key, V: Value + Clone> Feeds<'a, G, M, V> {
                 };
                 slots.into_iter().map(|slot| Cell { node: table.id, slot }).collect()
             };
-        self.feeds.push(Feed { gather: Box::new(gather), contributors: Box::new(contributors) });
+        self.feeds.push(Feed {
+            from: table.id,
+            groups_of: Box::new(groups_of),
+            gather: Box::new(gather),
+            contributors: Box::new(contributors),
+        });
     }
 
     pub(crate) fn into_node(self, name: &'static str, members: Members) -> GroupNode<G, M, V> {
@@ -190,6 +207,12 @@ impl<G: Key, M: Key, V: Value + Clone> Node for GroupNode<G, M, V> {
     fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell> {
         let group = self.rows.key(slot);
         self.feeds.iter().flat_map(|feed| (feed.contributors)(nodes, group, None, lookback)).collect()
+    }
+
+    fn fed_by(&self, nodes: &[Box<dyn Node>], cell: Cell) -> Vec<u32> {
+        let feeds = self.feeds.iter().filter(|feed| feed.from == cell.node);
+        let groups = feeds.flat_map(|feed| (feed.groups_of)(nodes, cell.slot));
+        groups.filter_map(|group| self.rows.find(&group)).collect()
     }
 
     fn is_group(&self) -> bool {

@@ -32,6 +32,8 @@ pub(crate) struct MapNode<K, V> {
     driver: Driver<K>,
     compute: Compute<K, V>,
     faulty: pilot_base::FastSet<u32>,
+    /// Do rows only put together what they read?
+    stacks: bool,
 }
 
 /// Rows of one run, with what they read.
@@ -45,7 +47,11 @@ enum Outcome<V> {
 
 impl<K: Key, V: Value> MapNode<K, V> {
     pub(crate) fn new(name: &'static str, driver: Driver<K>, compute: Compute<K, V>) -> Self {
-        Self { rows: Rows::new(name), driver, compute, faulty: pilot_base::FastSet::default() }
+        Self { rows: Rows::new(name), driver, compute, faulty: pilot_base::FastSet::default(), stacks: false }
+    }
+
+    pub(crate) fn that_stacks(self) -> Self {
+        Self { stacks: true, ..self }
     }
 
     fn follow_driver(&mut self, before: &[Box<dyn Node>]) {
@@ -100,6 +106,10 @@ impl<K: Key, V: Value> Node for MapNode<K, V> {
             cells.retain(|cell| nodes[usize::from(cell.node)].table().changed(cell.slot));
         }
         cells
+    }
+
+    fn is_stack(&self) -> bool {
+        self.stacks
     }
 
     fn step(&mut self, before: &[Box<dyn Node>], stopwatch: Stopwatch) -> Step {

@@ -7,7 +7,7 @@ use thin_vec::ThinVec;
 pub(crate) type NodeId = u16;
 
 /// One row of one node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Cell {
     pub(crate) node: NodeId,
     pub(crate) slot: u32,
@@ -86,8 +86,16 @@ pub(crate) trait Node: Send + Sync {
     fn member_sources(&self, _nodes: &[Box<dyn Node>], _slot: u32, _member: &dyn Any) -> Option<Vec<Cell>> {
         None
     }
+    /// The groups of this node that a row of another node contributes to.
+    fn fed_by(&self, _nodes: &[Box<dyn Node>], _cell: Cell) -> Vec<u32> {
+        Vec::new()
+    }
     /// Are rows made of members that other rows contribute?
     fn is_group(&self) -> bool {
+        false
+    }
+    /// Do rows only put together what they read?
+    fn is_stack(&self) -> bool {
         false
     }
     /// The object a row stands for, if this node is an input.
@@ -111,6 +119,7 @@ pub(crate) trait RowTable {
     /// Takes one reader out; the last one moves into its place and is told where it stands now.
     fn remove_reader(&mut self, slot: u32, at: u32) -> Option<ReadBy>;
     fn deps(&self, slot: u32) -> &[Dep];
+    fn readers(&self, slot: u32) -> Vec<Cell>;
     fn set_deps(&mut self, slot: u32, deps: ThinVec<Dep>) -> ThinVec<Dep>;
     fn set_dep_place(&mut self, slot: u32, dep: u32, at: u32);
     fn changed(&self, slot: u32) -> bool;

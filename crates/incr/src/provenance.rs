@@ -41,14 +41,21 @@ pub(crate) fn inputs_of(nodes: &[Box<dyn Node>], start: Cell, lookback: Lookback
     origins_of(nodes, vec![start], lookback).into_iter().map(|origin| origin.object).collect()
 }
 
-/// The input rows that one member was made of, of all groups that a row has read. If none of them has it, everything else
-/// the row was made of may have it.
+/// The input rows that one member was made of, of all groups that a row has read, itself or through rows that only put
+/// groups together. If none of them has it, everything else the row was made of may have it.
 pub(crate) fn origins_of_member(nodes: &[Box<dyn Node>], start: Cell, member: &dyn Any) -> BTreeSet<Origin> {
-    let read = nodes[usize::from(start.node)].sources(nodes, start.slot, Lookback::All);
-    let of = |cell: &Cell| nodes[usize::from(cell.node)].member_sources(nodes, cell.slot, member);
-    let made_of: Vec<Cell> = read.iter().filter_map(of).flatten().collect();
-    let is_group = |cell: &Cell| nodes[usize::from(cell.node)].is_group();
-    let start =
-        if made_of.is_empty() { read.into_iter().filter(|c| !is_group(c)).collect() } else { made_of };
-    origins_of(nodes, start, Lookback::All)
+    let node = |cell: &Cell| &nodes[usize::from(cell.node)];
+    let (mut made_of, mut rest, mut open) = (Vec::new(), Vec::new(), vec![start]);
+    while let Some(stack) = open.pop() {
+        for cell in node(&stack).sources(nodes, stack.slot, Lookback::All) {
+            if node(&cell).is_stack() {
+                open.push(cell);
+            } else if node(&cell).is_group() {
+                made_of.extend(node(&cell).member_sources(nodes, cell.slot, member).into_iter().flatten());
+            } else {
+                rest.push(cell);
+            }
+        }
+    }
+    origins_of(nodes, if made_of.is_empty() { rest } else { made_of }, Lookback::All)
 }

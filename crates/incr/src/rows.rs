@@ -254,6 +254,10 @@ impl<K: Key, V: Value> RowTable for Rows<K, V> {
         &self.rows[slot].deps
     }
 
+    fn readers(&self, slot: u32) -> Vec<Cell> {
+        self.rows[slot].readers.iter().map(|by| by.reader).collect()
+    }
+
     fn set_deps(&mut self, slot: u32, deps: ThinVec<Dep>) -> ThinVec<Dep> {
         std::mem::replace(&mut self.rows[slot].deps, deps)
     }

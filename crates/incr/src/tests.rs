@@ -13,6 +13,7 @@ struct World {
     sums: Table<u16, u16>,
     buckets: Table<u16, SharedMap<(u8, u16), u16>>,
     heads: Table<u16, Vec<u16>>,
+    tops: Table<u16, Vec<u16>>,
     kinds: Table<u16, SharedMap<u16, ()>>,
     reports: Table<u16, String>,
     pairs: Table<(u16, u16, u16), ()>,
@@ -37,9 +38,10 @@ fn world() -> (Engine, World) {
         feeds.from(&sums, |key, sum, out| out.emit(sum % 3, (0, *key), *sum));
         feeds.from(&b, |key, value, out| out.emit(value % 3, (1, *key), *value));
     });
-    let heads = graph.map("heads", &buckets, move |key, reader| {
+    let heads = graph.stack("heads", &buckets, move |key, reader| {
         Some(reader.get(&buckets, key)?.iter().take(3).map(|(_, v)| *v).collect())
     });
+    let tops = graph.stack("tops", &buckets, move |key, reader| reader.get(&heads, key).cloned());
     let kinds = graph.tally("kinds", |feeds| {
         feeds.from(&a, |_, value, out| out.emit(value % 4, value % 2, ()));
         feeds.from(&b, |_, value, out| out.emit(value % 4, value % 2, ()));
@@ -55,7 +57,7 @@ fn world() -> (Engine, World) {
         feeds.from(&b, |_, value, out| out.emit((value % 2, value % 3), (), ()));
     });
     let pairs = graph.product("pairs", &sums_by_parity, &thirds_by_parity);
-    (graph.build(), World { a, b, sums, buckets, heads, kinds, reports, pairs })
+    (graph.build(), World { a, b, sums, buckets, heads, tops, kinds, reports, pairs })
 }
 
 fn show(engine: &Engine, world: &World) -> String {
@@ -130,6 +132,31 @@ proptest! {
         for stats in engine.stats() {
             prop_assert_eq!(stats.rows, 0, "rows left in {}", stats.name);
         }
+    }
+
+    /// Whatever a change of a row changes was in its reach, before or after.
+    #[test]
+    fn nothing_changes_out_of_reach(transactions in changes(), key in 0..12u16, value in 0..12u16) {
+        let (mut engine, tables) = world();
+        for changes in &transactions {
+            engine.commit(txn(&tables, changes));
+        }
+        let before = engine.reach(&tables.b, &key, usize::MAX);
+        let was = [engine.reached(&before, &tables.sums), engine.reached(&before, &tables.heads)];
+        let was = was.map(|keys| keys.into_iter().copied().collect::<Vec<_>>());
+        engine.commit(txn(&tables, &[(false, key, Some(value))]));
+        let after = engine.reach(&tables.b, &key, usize::MAX);
+        let is = [engine.reached(&after, &tables.sums), engine.reached(&after, &tables.heads)];
+        let changed = [
+            engine.changes(&tables.sums).into_iter().map(|(key, ..)| *key).collect::<Vec<_>>(),
+            engine.changes(&tables.heads).into_iter().map(|(key, ..)| *key).collect(),
+        ];
+        for at in 0..2 {
+            for key in &changed[at] {
+                prop_assert!(was[at].contains(key) || is[at].contains(&key), "{key} of table {at}");
+            }
+        }
+        prop_assert!(engine.reached(&after, &tables.sums).len() < 3, "a row is read by one other");
     }
 
     /// One large transaction or many small ones, in one thread or several: the same tables.
@@ -207,13 +234,32 @@ fn the_provenance_of_a_member_is_its_own() {
     let (mut engine, tables) = world();
     engine.commit(txn(&tables, &[(true, 1, Some(4)), (false, 2, Some(3)), (false, 9, Some(2))]));
     engine.commit(txn(&tables, &[(true, 1, Some(6)), (false, 2, Some(1))]));
-    let origins = |member: (u8, u16)| {
-        let found = engine.member_provenance(&tables.heads, &1, &member);
+    let origins = |table, member: (u8, u16)| {
+        let found = engine.member_provenance(table, &1, &member);
         found.into_iter().map(|origin| (origin.object.to_string(), origin.changed)).collect::<Vec<_>>()
     };
     let told = |text: &str, epoch| (text.to_owned(), epoch);
-    assert_eq!(origins((0, 1)), [told("A 1", 2), told("B 2", 2)]);
-    assert!(origins((0, 7)).is_empty(), "who is not a member has no origin");
+    for table in [&tables.heads, &tables.tops] {
+        assert_eq!(origins(table, (0, 1)), [told("A 1", 2), told("B 2", 2)]);
+        assert!(origins(table, (0, 7)).is_empty(), "who is not a member has no origin");
+    }
+}
+
+#[test]
+fn a_reach_ends_where_nobody_looked_and_where_it_is_told_to() {
+    let (mut engine, tables) = world();
+    engine.commit(txn(&tables, &[(true, 1, Some(3)), (true, 5, Some(4)), (false, 2, Some(1))]));
+    assert_eq!([engine.changed_at(&tables.a, &1), engine.changed_at(&tables.a, &2)], [Some(1), None]);
+    let reach = engine.reach(&tables.b, &2, usize::MAX);
+    assert_eq!(engine.reached(&reach, &tables.sums), [&1], "the sum of five did not look at it");
+    assert!(reach.is_whole());
+    assert!(!engine.reach(&tables.b, &2, 1).is_whole());
+    engine.commit(txn(&tables, &[(true, 1, Some(3)), (true, 5, Some(6))]));
+    assert_eq!(
+        [engine.changed_at(&tables.a, &1), engine.changed_at(&tables.a, &5)],
+        [Some(1), Some(2)],
+        "what is written again as it was has not changed"
+    );
 }
 
 #[test]

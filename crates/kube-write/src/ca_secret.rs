@@ -3,6 +3,8 @@ use pilot_ca::{Material, MaterialError, UnixSeconds};
 use pilot_source_kube::{Call, CallError, Client, Resource};
 use serde_json::{Value, json};
 
+use crate::attempts::Patience;
+
 /// The names that istiod uses, so that either finds what the other made.
 const CERTIFICATE: &str = "ca-cert.pem";
 const KEY: &str = "ca-key.pem";
@@ -28,6 +30,16 @@ pub enum SecretError {
     Material(#[from] MaterialError),
 }
 
+impl SecretError {
+    /// Might it be otherwise after a while, with nobody doing anything about it?
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Call { error, .. } => matches!(error.status(), None | Some(429 | 500..)),
+            Self::Incomplete { .. } | Self::Material(_) => false,
+        }
+    }
+}
+
 impl CaSecret {
     /// How people call it.
     pub fn place(&self) -> String {
@@ -38,8 +50,24 @@ impl CaSecret {
         if self.in_cacerts { "cacerts" } else { "istio-ca-secret" }
     }
 
-    /// What is kept there; it is made if it is not there yet. Servers that start together end up with the same.
+    /// What is kept there; it is made if it is not there yet. Servers that start together end up with the same. One that is
+    /// there before its API server waits for it, as it does with everything else that comes from there.
     pub async fn keep(
+        &self,
+        organisation: &str,
+        lifetime: UnixSeconds,
+        now: UnixSeconds,
+    ) -> Result<Material, SecretError> {
+        let mut patience = Patience::new("the authority of the mesh is not known, so nobody is served");
+        loop {
+            match self.try_once(organisation, lifetime, now).await {
+                Err(error) if error.may_pass() => patience.wait(error).await,
+                kept => return kept,
+            }
+        }
+    }
+
+    async fn try_once(
         &self,
         organisation: &str,
         lifetime: UnixSeconds,

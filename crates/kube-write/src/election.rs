@@ -28,8 +28,9 @@ pub struct Seat {
     pub name: &'static str,
     /// `POD_NAME`
     pub identity: String,
-    /// Servers of the default revision may take the seat from others.
     pub revision: String,
+    /// Is the cluster another one than ours? Then those who belong to it go first.
+    pub remote: bool,
 }
 
 /// True while we lead.
@@ -38,6 +39,8 @@ pub type Leadership = watch::Receiver<bool>;
 pub struct Election {
     client: Client,
     seat: Seat,
+    /// The revision that serves those who name none; it may take the seat from others.
+    default: watch::Receiver<String>,
     clock: Arc<dyn Clock>,
     /// Seconds since 1970, for the record.
     today: fn() -> i64,
@@ -64,8 +67,14 @@ struct Record {
 }
 
 impl Election {
-    pub fn new(client: Client, seat: Seat, clock: Arc<dyn Clock>, today: fn() -> i64) -> Self {
-        Self { client, seat, clock, today, leads: watch::Sender::new(false), seen: Seen::default() }
+    pub fn new(
+        client: Client,
+        seat: Seat,
+        default: watch::Receiver<String>,
+        (clock, today): (Arc<dyn Clock>, fn() -> i64),
+    ) -> Self {
+        let leads = watch::Sender::new(false);
+        Self { client, seat, default, clock, today, leads, seen: Seen::default() }
     }
 
     pub fn leadership(&self) -> Leadership {
@@ -145,9 +154,11 @@ impl Election {
         if self.seen.record != record {
             self.seen = Seen { record, since: now };
         }
-        let Some(mine) = next(&self.seen, now, &self.seat, &timestamp((self.today)())) else {
-            return Ok(false);
+        let mine = {
+            let rank = Rank { seat: &self.seat, default: &self.default.borrow() };
+            next(&self.seen, now, rank, &now_text((self.today)()))
         };
+        let Some(mine) = mine else { return Ok(false) };
         match self.write(&map, &path, &mine).await {
             Ok(()) => {
                 self.seen = Seen { record: Some(mine), since: now };
@@ -200,19 +211,48 @@ fn record_of(map: &Value) -> Option<Record> {
     serde_json::from_str(text).ok()
 }
 
-fn timestamp(seconds: i64) -> String {
+/// `2026-01-01T00:00:00Z`
+pub fn now_text(seconds: i64) -> String {
     OffsetDateTime::from_unix_timestamp(seconds)
         .ok()
         .and_then(|at| at.format(&Rfc3339).ok())
         .unwrap_or_default()
 }
 
+/// Who wants a seat.
+#[derive(Clone, Copy)]
+struct Rank<'a> {
+    seat: &'a Seat,
+    default: &'a str,
+}
+
+/// How servers of another cluster are told apart, in the key of a record.
+const REMOTE: char = '^';
+
+impl Rank<'_> {
+    fn key(self) -> String {
+        let Seat { revision, remote, .. } = self.seat;
+        if *remote { format!("{REMOTE}{revision}") } else { revision.clone() }
+    }
+
+    /// May it take the seat from somebody with such a key? What several revisions write must not be mixed, so the one that
+    /// everybody gets without asking has the last word; and of one revision, who belongs to the cluster.
+    fn is_above(self, key: &str) -> bool {
+        let (revision, is_remote) = match key.strip_prefix(REMOTE) {
+            Some(revision) => (revision, true),
+            None => (key, false),
+        };
+        let own = self.seat.revision.as_str();
+        if own == revision { is_remote && !self.seat.remote } else { own == self.default }
+    }
+}
+
 /// The record to write, if the seat is ours or may be taken.
-fn next(seen: &Seen, now: Millis, seat: &Seat, today: &str) -> Option<Record> {
-    let lease = LEASE / 1000;
+fn next(seen: &Seen, now: Millis, rank: Rank<'_>, today: &str) -> Option<Record> {
+    let (lease, seat) = (LEASE / 1000, rank.seat);
     let fresh = Record {
         holder_identity: seat.identity.clone(),
-        holder_key: seat.revision.clone(),
+        holder_key: rank.key(),
         lease_duration_seconds: lease,
         acquire_time: today.to_owned(),
         renew_time: today.to_owned(),
@@ -225,15 +265,13 @@ fn next(seen: &Seen, now: Millis, seat: &Seat, today: &str) -> Option<Record> {
     }
     let span = record.lease_duration_seconds.min(lease) * 1000;
     let is_free = record.holder_identity.is_empty() || now.saturating_sub(seen.since) >= span;
-    // Rules of two revisions must not be mixed, so the one that everybody gets without asking has the last word.
-    let may_steal = seat.revision == "default" && !matches!(record.holder_key.as_str(), "default" | "");
     let leader_transitions = record.leader_transitions + 1;
-    (is_free || may_steal).then_some(Record { leader_transitions, ..fresh })
+    (is_free || rank.is_above(&record.holder_key)).then_some(Record { leader_transitions, ..fresh })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LEASE, Record, Seat, Seen, next, record_of, timestamp};
+    use super::{LEASE, Rank, Record, Seat, Seen, now_text, record_of};
     use serde_json::json;
 
     fn seat(identity: &str, revision: &str) -> Seat {
@@ -241,8 +279,14 @@ mod tests {
             namespace: "istio-system".to_owned(),
             name: "istio-leader",
             identity: identity.to_owned(),
-            revision: revision.to_owned(),
+            revision: revision.trim_start_matches('^').to_owned(),
+            remote: revision.starts_with('^'),
         }
+    }
+
+    /// Where no revision is the default.
+    fn next(seen: &Seen, now: u64, seat: &Seat, today: &str) -> Option<Record> {
+        super::next(seen, now, Rank { seat, default: "" }, today)
     }
 
     fn held_by(identity: &str, revision: &str) -> Seen {
@@ -279,10 +323,24 @@ mod tests {
     }
 
     #[test]
-    fn only_the_default_revision_takes_seats_of_others() {
-        assert!(next(&held_by("a", "canary"), 1_001, &seat("b", "default"), "").is_some());
-        assert!(next(&held_by("a", "default"), 1_001, &seat("b", "canary"), "").is_none());
-        assert!(next(&held_by("a", "canary"), 1_001, &seat("b", "blue"), "").is_none());
+    fn only_the_revision_that_the_tag_leads_to_takes_seats_of_others() {
+        let takes = |held: &str, own: &str, default: &str| {
+            let (seen, seat) = (held_by("a", held), seat("b", own));
+            super::next(&seen, 1_001, Rank { seat: &seat, default }, "").is_some()
+        };
+        assert!(takes("canary", "blue", "blue") && takes("^canary", "blue", "blue"));
+        assert!(!takes("canary", "default", ""), "a revision is not the default by its name");
+        assert!(!takes("canary", "default", "canary") && !takes("canary", "blue", "canary"));
+        assert!(!takes("blue", "blue", "blue"), "nor do servers of one revision take it from each other");
+        assert!(takes("", "blue", "blue"));
+    }
+
+    #[test]
+    fn who_belongs_to_a_cluster_goes_before_who_does_not() {
+        let takes = |held: &str, own: &str| next(&held_by("a", held), 1_001, &seat("b", own), "").is_some();
+        assert!(takes("^blue", "blue"));
+        assert!(!takes("blue", "^blue") && !takes("^blue", "^blue") && !takes("^blue", "green"));
+        assert_eq!(held_by("a", "^blue").record.unwrap().holder_key, "^blue");
     }
 
     #[test]
@@ -295,6 +353,6 @@ mod tests {
         assert_eq!(record_of(&json!({})), None);
         let damaged = json!({"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{"}}});
         assert_eq!(record_of(&damaged), None::<Record>);
-        assert_eq!(timestamp(1_767_225_600), "2026-01-01T00:00:00Z");
+        assert_eq!(now_text(1_767_225_600), "2026-01-01T00:00:00Z");
     }
 }

@@ -1,17 +1,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilot_base::Name;
+use pilot_base::{Labels, Name};
 use pilot_ca::Authority;
 use pilot_config::Tree;
+use pilot_model::{LabelSelector, MeshConfig};
 use pilot_source_kube::{
-    Backoff, Call, CallError, Change, Client, Content, Follow, Look, Resource, Update, Verdict, What,
+    Call, CallError, Change, Client, Content, Follow, Look, Resource, Update, Verdict, What,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::Leadership;
+use crate::attempts::{Attempts, is_left, until};
+use crate::leading::while_leading;
 
 /// The key that agents read.
 const KEY: &str = "root-cert.pem";
@@ -26,96 +29,126 @@ pub struct RootMaps {
     /// `PILOT_CA_CERT_CONFIGMAP`
     pub name: String,
     pub authority: watch::Receiver<Arc<Authority>>,
+    /// Whose `discoverySelectors` leave out namespaces.
+    pub mesh: watch::Receiver<Arc<MeshConfig>>,
+    /// `ISTIO_WATCH_NAMESPACE`: only there.
+    pub only_namespace: Option<Name>,
     pub leads: Leadership,
 }
 
 enum Message {
-    Namespaces(Update<()>),
+    Namespaces(Update<Labels>),
     Maps(Update<String>),
 }
 
 /// What is there.
 #[derive(Default)]
 struct State {
-    namespaces: BTreeSet<Name>,
+    namespaces: BTreeMap<Name, Labels>,
+    selectors: Vec<LabelSelector>,
+    /// What all maps should say.
+    root: String,
     /// What our map says, by namespace.
     maps: BTreeMap<Name, String>,
+    /// Namespaces of which a watch will tell something else.
+    told_soon: BTreeSet<Name>,
     /// Namespaces and maps: has all been told once?
     known: [bool; 2],
 }
 
 impl RootMaps {
     pub async fn run(self) {
-        let Self { client, name, mut authority, mut leads } = self;
+        let leads = self.leads.clone();
+        while_leading(leads, || self.lead()).await;
+    }
+
+    async fn lead(&self) {
+        let client = self.client.at_leisure();
+        let (mut authority, mut mesh) = (self.authority.clone(), self.mesh.clone());
         let (teller, mut messages) = mpsc::channel(CAPACITY);
-        let mut following = follow(&client, &name, &teller);
+        // Ends with us.
+        let _following = self.follow(&client, &teller);
         drop(teller);
         let mut state = State::default();
-        let mut backoff = Backoff::new();
-        let mut told = String::new();
+        let mut attempts = Attempts::new("the root certificate is not in every namespace");
         loop {
-            let root = authority.borrow_and_update().root().to_owned();
-            let mut again = None;
-            if *leads.borrow_and_update() && state.known == [true, true] {
-                match state.write(&client, &name, &root).await {
-                    Ok(()) => {
-                        backoff.reset();
-                        told.clear();
-                    }
-                    Err(error) => {
-                        let text = error.to_string();
-                        if text != told {
-                            tracing::warn!("the root certificate is not in every namespace: {text}");
-                            told = text;
-                        }
-                        again = Some(backoff.wait(None));
-                    }
+            state.selectors.clone_from(&mesh.borrow_and_update().discovery_selectors);
+            authority.borrow_and_update().root().clone_into(&mut state.root);
+            for namespace in state.left() {
+                if attempts.may(&namespace) {
+                    let written = self.write(&client, &namespace, &mut state).await;
+                    attempts.note(&namespace, &written);
                 }
             }
-            let later = async {
-                match again {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let due = attempts.due(&state.left());
             tokio::select! {
                 message = messages.recv() => match message {
                     Some(message) => state.hear(message),
-                    None => break,
+                    None => return,
                 },
-                changed = authority.changed() => if changed.is_err() { break },
-                changed = leads.changed() => if changed.is_err() { break },
-                () = later => {}
+                changed = authority.changed() => if changed.is_err() { return },
+                changed = mesh.changed() => if changed.is_err() { return },
+                () = until(due) => {}
             }
         }
-        following.shutdown().await;
     }
-}
 
-fn follow(client: &Client, name: &str, teller: &mpsc::Sender<Message>) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    let namespaces = Resource { content: Content::Metadata, ..Resource::new("", "v1", "namespaces") };
-    let fields = Some(Name::from(format!("metadata.name={name}")));
-    let maps = Resource { fields, ..Resource::new("", "v1", "configmaps") };
-    let (_, place) = watch::channel(namespaces);
-    let namespaces = Follow { client: client.clone(), place, look: Arc::new(Namespaces) };
-    tasks.spawn(namespaces.run(teller.clone(), Message::Namespaces));
-    let (_, place) = watch::channel(maps);
-    let maps = Follow { client: client.clone(), place, look: Arc::new(Maps) };
-    tasks.spawn(maps.run(teller.clone(), Message::Maps));
-    tasks
+    fn follow(&self, client: &Client, teller: &mpsc::Sender<Message>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let only = self.only_namespace.as_ref().map(|name| Name::from(format!("metadata.name={name}")));
+        let namespaces =
+            Resource { content: Content::Metadata, fields: only, ..Resource::new("", "v1", "namespaces") };
+        let maps = Resource {
+            namespace: self.only_namespace.clone(),
+            fields: Some(Name::from(format!("metadata.name={}", self.name))),
+            ..Resource::new("", "v1", "configmaps")
+        };
+        let (_, place) = watch::channel(namespaces);
+        let namespaces = Follow { client: client.clone(), place, look: Arc::new(Namespaces) };
+        tasks.spawn(namespaces.run(teller.clone(), Message::Namespaces));
+        let (_, place) = watch::channel(maps);
+        let maps = Follow { client: client.clone(), place, look: Arc::new(Maps) };
+        tasks.spawn(maps.run(teller.clone(), Message::Maps));
+        tasks
+    }
+
+    /// Brings a namespace to the same root as all.
+    async fn write(&self, client: &Client, namespace: &Name, state: &mut State) -> Result<(), CallError> {
+        let (place, root) = ((namespace, self.name.as_str()), state.root.as_str());
+        let written = match state.maps.get(namespace) {
+            Some(_) => change(client, place, root).await,
+            None => create(client, place, root).await,
+        };
+        match &written {
+            Ok(()) => drop(state.maps.insert(namespace.clone(), state.root.clone())),
+            Err(error) => {
+                let is_ending = error.status() == Some(403) && error.to_string().contains("terminat");
+                // The namespace is about to go, or the map has come or gone in between; a watch will tell.
+                if !is_left(&written) || is_ending {
+                    state.told_soon.insert(namespace.clone());
+                    return Ok(());
+                }
+            }
+        }
+        written
+    }
 }
 
 /// Namespaces that are not about to go.
 struct Namespaces;
 
 impl Look for Namespaces {
-    type Value = ();
+    type Value = Labels;
 
-    fn look(&self, object: Tree<'_>) -> Verdict<()> {
+    fn look(&self, object: Tree<'_>) -> Verdict<Labels> {
         let name = object.text_at(&["metadata", "name"]);
         let goes = !object.text_at(&["metadata", "deletionTimestamp"]).is_empty();
-        if goes || LEFT_OUT.contains(&name) { Verdict::Ignore } else { Verdict::Take((), Vec::new()) }
+        if goes || LEFT_OUT.contains(&name) {
+            return Verdict::Ignore;
+        }
+        let labels = object.at(&["metadata", "labels"]).into_iter().flat_map(Tree::entries);
+        let labels = labels.filter_map(|(key, value)| Some((Name::new(key), Name::new(value.text()?))));
+        Verdict::Take(labels.collect(), Vec::new())
     }
 }
 
@@ -133,19 +166,21 @@ impl Look for Maps {
 impl State {
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Namespaces(Update::Changed { whole, changes }) => {
+            Message::Namespaces(Update::Changed { whole, changes, .. }) => {
                 self.known[0] |= whole;
                 for Change { id, what, .. } in changes {
+                    self.told_soon.remove(&id.name);
                     match what {
-                        What::Put(()) => drop(self.namespaces.insert(id.name)),
+                        What::Put(labels) => drop(self.namespaces.insert(id.name, labels)),
                         What::Gone => drop(self.namespaces.remove(&id.name)),
                         What::Same => {}
                     }
                 }
             }
-            Message::Maps(Update::Changed { whole, changes }) => {
+            Message::Maps(Update::Changed { whole, changes, .. }) => {
                 self.known[1] |= whole;
                 for Change { id, what, .. } in changes {
+                    self.told_soon.remove(&id.namespace);
                     match what {
                         What::Put(text) => drop(self.maps.insert(id.namespace, text)),
                         What::Gone => drop(self.maps.remove(&id.namespace)),
@@ -158,27 +193,18 @@ impl State {
         }
     }
 
-    /// Brings every namespace to the same root. One that refuses does not keep the others from it.
-    async fn write(&mut self, client: &Client, name: &str, root: &str) -> Result<(), CallError> {
-        let mut failed = Ok(());
-        for namespace in &self.namespaces {
-            let there = self.maps.get(namespace);
-            if there.is_some_and(|text| text == root) {
-                continue;
-            }
-            let written = match there {
-                Some(_) => change(client, (namespace, name), root).await,
-                None => create(client, (namespace, name), root).await,
-            };
-            match written {
-                Ok(()) => drop(self.maps.insert(namespace.clone(), root.to_owned())),
-                // The namespace is about to go, or the map came in between; a watch will tell.
-                Err(error) if matches!(error.status(), Some(404 | 409)) => {}
-                Err(error) if error.status() == Some(403) && error.to_string().contains("terminat") => {}
-                Err(error) => failed = Err(error),
-            }
+    /// Namespaces where the map is missing or says something else.
+    fn left(&self) -> BTreeSet<Name> {
+        if self.known != [true, true] {
+            return BTreeSet::new();
         }
-        failed
+        let counts = |labels: &Labels| {
+            self.selectors.is_empty() || self.selectors.iter().any(|selector| selector.selects(labels))
+        };
+        let all = self.namespaces.iter().filter(|(_, labels)| counts(labels)).map(|(name, _)| name);
+        let is_left =
+            |name: &&Name| self.maps.get(*name) != Some(&self.root) && !self.told_soon.contains(*name);
+        all.filter(is_left).cloned().collect()
     }
 }
 

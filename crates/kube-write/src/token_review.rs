@@ -1,7 +1,7 @@
 use pilot_base::Name;
 use pilot_ca::SpiffeId;
 use pilot_server::{Authenticator, Caller, Identified, TrustDomains};
-use pilot_source_kube::{Call, Client};
+use pilot_source_kube::{Call, Client, RemoteClients};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -15,6 +15,8 @@ pub struct TokenReview {
     pub client: Client,
     /// The cluster that the client is of.
     pub cluster: Name,
+    /// Other clusters, whose callers say where they are.
+    pub others: RemoteClients,
     /// `TOKEN_AUDIENCES`: a token must be meant for one of them.
     pub audiences: Vec<String>,
     pub trust: watch::Receiver<TrustDomains>,
@@ -33,16 +35,13 @@ impl Authenticator for TokenReview {
 impl TokenReview {
     async fn ask(&self, caller: &Caller) -> Result<Vec<SpiffeId>, String> {
         let token = caller.token().ok_or("no token is presented")?;
-        if let Some(cluster) = caller.cluster().filter(|cluster| *cluster != self.cluster.as_str()) {
-            return Err(format!("cluster {cluster:?} is not known; this is {}", self.cluster));
-        }
+        let client = self.client_of(caller.cluster().unwrap_or_default())?;
         let question = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": self.audiences},
         });
-        let answer = self
-            .client
+        let answer = client
             .call(Call::post(PATH, question.to_string()))
             .await
             .map_err(|error| format!("the API server does not judge tokens: {error}"))?;
@@ -51,6 +50,24 @@ impl TokenReview {
         let domain = self.trust.borrow().own.clone();
         let id = SpiffeId::new(&domain, &namespace, &account);
         Ok(vec![id.ok_or("the account's name cannot stand in an identity")?])
+    }
+}
+
+impl TokenReview {
+    /// Who says nothing is where we are.
+    fn client_of(&self, cluster: &str) -> Result<Client, String> {
+        if cluster.is_empty() || self.cluster == cluster {
+            return Ok(self.client.clone());
+        }
+        let others = self.others.borrow();
+        others.get(cluster).cloned().ok_or_else(|| {
+            let known: Vec<&str> = others.keys().map(Name::as_str).collect();
+            format!(
+                "cluster {cluster:?} is not known; this is {}, and the others are: {}",
+                self.cluster,
+                known.join(", ")
+            )
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The API server is told by which certificate it knows us, and that it may rely on us once it was seen to ask us.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use data_encoding::BASE64;
@@ -12,6 +12,9 @@ use pilot_source_kube::{
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::attempts::{Attempts, is_left, until};
 
 const CAPACITY: usize = 16;
 /// Webhooks for injection are ours if their names end like this.
@@ -24,6 +27,15 @@ pub struct WebhookConfigs {
     pub revision: String,
     /// PEM of who signed the certificate that we show.
     pub ca_bundle: watch::Receiver<Arc<str>>,
+    pub scope: HookScope,
+}
+
+/// Which of them are looked after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HookScope {
+    All,
+    /// Those that have sidecars injected, as in other clusters: their rules are none of ours.
+    Injection,
 }
 
 /// Who is asked about objects: whether they may be, or how they should be.
@@ -78,92 +90,59 @@ impl Look for HooksLook {
     }
 }
 
+type Known = BTreeMap<(Sort, Name), Hooks>;
+
 impl WebhookConfigs {
     pub async fn run(mut self) {
+        let client = self.client.at_leisure();
         let (teller, mut messages) = mpsc::channel(CAPACITY);
-        let mut following = self.follow(&teller);
+        let mut following = self.follow(&client, &teller);
         drop(teller);
-        let mut known: BTreeMap<(Sort, Name), Hooks> = BTreeMap::new();
-        let mut trust = Trust::NotYet;
-        let mut backoff = Backoff::new();
-        let mut told = String::new();
+        let mut known = Known::new();
+        let mut trial = Trial::new();
+        let mut attempts = Attempts::new("the API server does not know by which certificate it knows us");
         loop {
             let bundle = BASE64.encode(self.ca_bundle.borrow_and_update().as_bytes());
-            let mut again = None;
-            if let Err(why) = self.write_all(&mut known, &bundle, &mut trust).await {
-                if why != told {
-                    tracing::info!("{why}");
-                    told = why;
-                }
-                again = Some(backoff.wait(None));
-            } else {
-                backoff.reset();
+            if trial.is_due(&known) {
+                trial.note(self.is_asked(&client).await);
             }
-            let later = async {
-                match again {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => std::future::pending().await,
+            for key in left(&known, &bundle, trial.trust) {
+                if attempts.may(&key) {
+                    let written = write(&client, (&mut known, &key), &bundle, trial.trust).await;
+                    attempts.note(&key, &written);
                 }
-            };
+            }
+            let due =
+                attempts.due(&left(&known, &bundle, trial.trust)).into_iter().chain(trial.due(&known)).min();
             tokio::select! {
                 message = messages.recv() => match message {
                     Some((sort, update)) => hear(&mut known, sort, update),
                     None => break,
                 },
                 changed = self.ca_bundle.changed() => if changed.is_err() { break },
-                () = later => {}
+                () = until(due) => {}
             }
         }
         following.shutdown().await;
     }
 
-    fn follow(&self, teller: &mpsc::Sender<Message>) -> JoinSet<()> {
+    fn follow(&self, client: &Client, teller: &mpsc::Sender<Message>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        for sort in [Sort::Validating, Sort::Mutating] {
+        let sorts: &[Sort] = match self.scope {
+            HookScope::All => &[Sort::Validating, Sort::Mutating],
+            HookScope::Injection => &[Sort::Mutating],
+        };
+        for sort in sorts.iter().copied() {
             let labels = Some(Name::from(format!("istio.io/rev={}", self.revision)));
             let (_, place) = watch::channel(Resource { labels, ..sort.resource() });
-            let follow = Follow { client: self.client.clone(), place, look: Arc::new(HooksLook) };
+            let follow = Follow { client: client.clone(), place, look: Arc::new(HooksLook) };
             tasks.spawn(follow.run(teller.clone(), move |update| (sort, update)));
         }
         tasks
     }
 
-    /// Everything that is not as it should be. Fails if something is left to do.
-    async fn write_all(
-        &self,
-        known: &mut BTreeMap<(Sort, Name), Hooks>,
-        bundle: &str,
-        trust: &mut Trust,
-    ) -> Result<(), String> {
-        let mut left = Ok(());
-        let wants_closing =
-            |sort: Sort, hooks: &Hooks| sort == Sort::Validating && hooks.iter().any(|hook| hook.fails_open);
-        if *trust == Trust::NotYet && known.iter().any(|((sort, _), hooks)| wants_closing(*sort, hooks)) {
-            match self.is_asked().await {
-                Ok(()) => {
-                    tracing::info!("the API server asks us about objects: from now on none goes past us");
-                    *trust = Trust::Proven;
-                }
-                Err(why) => left = Err(format!("objects may still go past validation: {why}")),
-            }
-        }
-        for ((sort, name), hooks) in known.iter_mut() {
-            let changes = changes(*sort, hooks, bundle, *trust);
-            if changes.is_empty() {
-                continue;
-            }
-            let path = sort.resource().object(name);
-            match self.client.call(Call::json_patch(&path, Value::from(changes).to_string())).await {
-                Ok(_) => done(*sort, hooks, bundle, *trust),
-                Err(error) if error.status() == Some(404) => {}
-                Err(error) => left = Err(format!("{} {name}: {error}", sort.resource().name())),
-            }
-        }
-        left
-    }
-
     /// Is an object that must be refused refused? Nothing is kept of it.
-    async fn is_asked(&self) -> Result<(), String> {
+    async fn is_asked(&self, client: &Client) -> Result<(), String> {
         let object = json!({
             "apiVersion": "networking.istio.io/v1",
             "kind": "Gateway",
@@ -179,11 +158,79 @@ impl WebhookConfigs {
         let mut gateways = Resource::new("networking.istio.io", "v1", "gateways");
         gateways.namespace = Some(self.namespace.as_str().into());
         let path = format!("{}?dryRun=All", gateways.path());
-        match self.client.call(Call::post(&path, object.to_string())).await {
+        match client.call(Call::post(&path, object.to_string())).await {
             Ok(_) => Err("an object that must be refused was accepted".to_owned()),
             Err(error) => judged(&error),
         }
     }
+}
+
+/// The trial whether API servers ask us.
+struct Trial {
+    trust: Trust,
+    next: Instant,
+    backoff: Backoff,
+    told: String,
+}
+
+impl Trial {
+    fn new() -> Self {
+        Self { trust: Trust::NotYet, next: Instant::now(), backoff: Backoff::new(), told: String::new() }
+    }
+
+    /// When it is to be made, if anything depends on it.
+    fn due(&self, known: &Known) -> Option<Instant> {
+        let wants = |(key, hooks): (&(Sort, Name), &Hooks)| {
+            key.0 == Sort::Validating && hooks.iter().any(|hook| hook.fails_open)
+        };
+        (self.trust == Trust::NotYet && known.iter().any(wants)).then_some(self.next)
+    }
+
+    fn is_due(&self, known: &Known) -> bool {
+        self.due(known).is_some_and(|due| due <= Instant::now())
+    }
+
+    fn note(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => {
+                tracing::info!("the API server asks us about objects: from now on none goes past us");
+                self.trust = Trust::Proven;
+            }
+            Err(why) => {
+                self.next = Instant::now() + self.backoff.wait(None);
+                if why != self.told {
+                    tracing::info!("objects may still go past validation: {why}");
+                    self.told = why;
+                }
+            }
+        }
+    }
+}
+
+/// Configurations that are not as they should be.
+fn left(known: &Known, bundle: &str, trust: Trust) -> BTreeSet<(Sort, Name)> {
+    let is_left = |(key, hooks): &(&(Sort, Name), &Hooks)| !changes(key.0, hooks, bundle, trust).is_empty();
+    known.iter().filter(is_left).map(|(key, _)| key.clone()).collect()
+}
+
+/// Changes one of them. One that is gone is forgotten.
+async fn write(
+    client: &Client,
+    (known, key): (&mut Known, &(Sort, Name)),
+    bundle: &str,
+    trust: Trust,
+) -> Result<(), CallError> {
+    let (sort, name) = key;
+    let Some(hooks) = known.get_mut(key) else { return Ok(()) };
+    let changes = Value::from(changes(*sort, hooks, bundle, trust));
+    let path = sort.resource().object(name);
+    let written = client.call(Call::json_patch(&path, changes.to_string())).await.map(|_| ());
+    match &written {
+        Ok(()) => done(*sort, hooks, bundle, trust),
+        Err(_) if !is_left(&written) => drop(known.remove(key)),
+        Err(_) => {}
+    }
+    written
 }
 
 /// What a refusal means.
@@ -202,7 +249,7 @@ fn judged(error: &CallError) -> Result<(), String> {
     Err(text)
 }
 
-fn hear(known: &mut BTreeMap<(Sort, Name), Hooks>, sort: Sort, update: Update<Hooks>) {
+fn hear(known: &mut Known, sort: Sort, update: Update<Hooks>) {
     let Update::Changed { changes, .. } = update else { return };
     for Change { id, what, .. } in changes {
         match what {

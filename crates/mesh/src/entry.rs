@@ -102,6 +102,7 @@ fn service(
         cluster_addresses: BTreeMap::new(),
         address,
         outer_addresses: Vec::new(),
+        node_ports: None,
         mesh_external: spec.location == Location::External,
         export_to: spec.export_to.within(around.visibility, around.default_export, &entry.id.namespace),
         created: entry.created,

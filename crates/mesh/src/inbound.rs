@@ -56,11 +56,11 @@ impl Target {
     }
 }
 
-/// The order in which services claim a workload's port: older first, then by host.
-pub fn order_targets(targets: &mut [Target]) {
-    targets.sort_by(|a, b| {
-        let key = |t: &Target| (t.service.created, t.service.host.clone(), t.port, t.target_port);
-        key(a).cmp(&key(b))
+/// The order in which services claim a workload's port: older first, then by host, and each as it lists its ports.
+pub fn order_targets(targets: &mut [(usize, Target)]) {
+    targets.sort_by(|(place, a), (other, b)| {
+        let key = |t: &Target| (t.service.created, t.service.host.clone());
+        (key(a), place, a.target_port).cmp(&(key(b), other, b.target_port))
     });
 }
 
@@ -113,6 +113,7 @@ pub fn stand_in(id: &ConfigId) -> Arc<Service> {
         cluster_addresses: std::collections::BTreeMap::new(),
         address: None,
         outer_addresses: Vec::new(),
+        node_ports: None,
         mesh_external: true,
         export_to: ExportTo::default(),
         created: Created(0),

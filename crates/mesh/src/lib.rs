@@ -51,11 +51,14 @@ pub use gateway::{
 };
 pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for, stand_in};
 pub use keys::{TokenKeys, key_host, token_keys};
-pub use kube::kube_endpoints;
+pub use kube::{SliceSurroundings, kube_endpoints, outranks};
 pub use layer::Layer;
 pub use locality::{LbSetting, NODE, Place, compared_labels, effective_locality, lb_labels, service_labels};
 pub use names::{ClusterName, Direction, fqdn, spiffe};
-pub use network::{NetworkGateway, NetworkGateways, NetworkMap, declared_gateways, service_gateways};
+pub use network::{
+    Declared, NetworkGateway, NetworkGateways, NetworkMap, ServiceGateways, declared_gateways,
+    service_gateways,
+};
 pub use peer::{NamespacePeers, PeerModes};
 pub use plan::{HostPlan, LedTo, Outlook, View, rule_destinations};
 pub use policy::{declared_tls, for_cluster, for_port, for_subset, with_default};
@@ -66,4 +69,4 @@ pub use routes::{
 pub use telemetry::{AccessLogs, LogTo, MetricPlan, StatsPlan, TelemetryScope, TraceTo, TracingPlan};
 pub use traffic::{Client, RuleIndex, Traffic, TrafficPlan, resolve_rule, select_traffic};
 pub use trust_domain::{domains_with_aliases, principals_with_aliases, trust_domains};
-pub use workload::{Selectable, WorkloadId, WorkloadKey, workload_endpoints};
+pub use workload::{Selectable, WorkloadId, WorkloadKey, pod_locality, workload_endpoints};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use pilot_base::{Labels, Name};
-use pilot_model::{Address, Endpoint, GatewayAt, MeshNetworks, NetworkMembers, Service};
+use pilot_model::{Address, Endpoint, GatewayAt, MeshNetworks, NetworkMembers, NodePorts, Service};
 
 const NETWORK: &str = "topology.istio.io/network";
 const GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
@@ -14,6 +14,7 @@ const DEFAULT_PORT: u16 = 15443;
 /// A gateway into a network, in the order in which they are told.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NetworkGateway {
+    /// An address, or a name while nobody has looked it up.
     pub address: Name,
     pub port: u16,
     pub network: Name,
@@ -60,56 +61,115 @@ fn lcm(a: u32, b: u32) -> u32 {
     (a / gcd(a, b)).saturating_mul(b)
 }
 
-/// Gateways with an address of their own. Nobody looks up the names of others yet; who reads them says so.
-pub fn declared_gateways(networks: &MeshNetworks) -> impl Iterator<Item = NetworkGateway> {
-    networks.0.iter().flat_map(|(network, declared)| {
-        declared.gateways.iter().filter_map(|gateway| match gateway {
-            GatewayAt::Address(address, port) if address.parse::<IpAddr>().is_ok() => Some(NetworkGateway {
-                address: address.clone(),
-                port: *port,
-                network: network.clone(),
-                cluster: Name::empty(),
-            }),
-            GatewayAt::Address(..) | GatewayAt::Service(..) => None,
-        })
-    })
+/// A gateway that somebody declared: where that is said, and by which address or name.
+pub type Declared = (String, NetworkGateway);
+
+/// Gateways that the mesh names by their addresses, or by names that are looked up.
+pub fn declared_gateways(networks: &MeshNetworks) -> Vec<Declared> {
+    let mut out = Vec::new();
+    for (network, declared) in &networks.0 {
+        for (i, gateway) in declared.gateways.iter().enumerate() {
+            let GatewayAt::Address(address, port) = gateway else { continue };
+            let (address, network) = (address.clone(), network.clone());
+            let path = format!("networks.{network}.gateways[{i}].address");
+            out.push((path, NetworkGateway { address, port: *port, network, cluster: Name::empty() }));
+        }
+    }
+    out
 }
 
-/// The networks that a Kubernetes service of a cluster is a gateway of: by its label, else because the mesh says so.
-pub fn service_gateways(service: &Service, networks: &MeshNetworks, cluster: &Name) -> Vec<NetworkGateway> {
-    let mut at: Vec<(Name, u16)> = Vec::new();
+/// What a Kubernetes service is between networks.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ServiceGateways {
+    pub gateways: Vec<Declared>,
+    /// Why it is less than somebody meant it to be, and where that is said.
+    pub problem: Option<(&'static str, String)>,
+}
+
+/// The gateways that a Kubernetes service of a cluster is. `on_nodes` are the outer addresses of the nodes on which it says
+/// that it is reached.
+pub fn service_gateways(
+    service: &Service,
+    networks: &MeshNetworks,
+    cluster: &Name,
+    on_nodes: impl Fn(&NodePorts) -> Vec<Name>,
+) -> ServiceGateways {
+    let mut out = ServiceGateways::default();
+    let at = gateway_ports(service, networks, cluster, &mut out);
+    if at.is_empty() {
+        return out;
+    }
+    let node_ports = service.node_ports.as_deref();
+    let (path, addresses) = match node_ports.filter(|_| service.outer_addresses.is_empty()) {
+        Some(ports) => ("metadata.annotations", on_nodes(ports)),
+        None => ("status.loadBalancer.ingress", service.outer_addresses.clone()),
+    };
+    if addresses.is_empty() {
+        let why = if node_ports.is_some() {
+            "no node that it selects has an ExternalIP"
+        } else {
+            "it has no address outside of its cluster yet"
+        };
+        out.problem = Some((path, format!("nobody reaches network {} over it: {why}", at[0].0)));
+    }
+    for (network, port) in at {
+        // Nodes have a port of their own for it.
+        let port = node_ports.and_then(|ports| ports.ports.get(&port)).copied().unwrap_or(port);
+        for address in &addresses {
+            let (address, network) = (address.clone(), network.clone());
+            let gateway = NetworkGateway { address, port, network, cluster: cluster.clone() };
+            out.gateways.push((path.to_owned(), gateway));
+        }
+    }
+    out
+}
+
+/// The networks that a service leads to and at which of its ports: by its label, else because the mesh says so.
+fn gateway_ports(
+    service: &Service,
+    networks: &MeshNetworks,
+    cluster: &Name,
+    out: &mut ServiceGateways,
+) -> Vec<(Name, u16)> {
     if let Some(network) = service.labels.get(NETWORK).filter(|network| !network.is_empty()) {
         let port =
             service.labels.get(GATEWAY_PORT).and_then(|port| port.parse().ok()).unwrap_or(DEFAULT_PORT);
-        at.extend(service.port(port).map(|_| (network.clone(), port)));
-    } else {
-        for (network, declared) in &networks.0 {
-            if declared.members.contains(&NetworkMembers::Cluster(cluster.clone())) {
-                let named = declared.gateways.iter().filter_map(|gateway| match gateway {
-                    GatewayAt::Service(host, port) if *host == service.host => Some(*port),
-                    GatewayAt::Address(..) | GatewayAt::Service(..) => None,
-                });
-                at.extend(named.map(|port| (network.clone(), port)));
-            }
+        if service.port(port).is_none() {
+            let why = format!("nobody reaches network {network} over it: it has no port {port}");
+            out.problem = Some(("spec.ports", why));
+            return Vec::new();
+        }
+        return vec![(network.clone(), port)];
+    }
+    let mut at = Vec::new();
+    for (network, declared) in &networks.0 {
+        if declared.members.contains(&NetworkMembers::Cluster(cluster.clone())) {
+            let named = declared.gateways.iter().filter_map(|gateway| match gateway {
+                GatewayAt::Service(host, port) if *host == service.host => Some(*port),
+                GatewayAt::Address(..) | GatewayAt::Service(..) => None,
+            });
+            at.extend(named.map(|port| (network.clone(), port)));
         }
     }
-    let addresses = || service.outer_addresses.iter().filter(|address| address.parse::<IpAddr>().is_ok());
-    let gateway = |(network, port): (Name, u16)| {
-        let (network, cluster) = (network, cluster.clone());
-        addresses().map(move |address| NetworkGateway {
-            address: address.clone(),
-            port,
-            network: network.clone(),
-            cluster: cluster.clone(),
-        })
-    };
-    at.into_iter().flat_map(gateway).collect()
+    at
+}
+
+impl NetworkGateway {
+    /// The name that has to be looked up before anybody can go there.
+    pub fn name(&self) -> Option<&Name> {
+        self.address.parse::<IpAddr>().is_err().then_some(&self.address)
+    }
+
+    /// The same at an address.
+    pub fn at(&self, address: IpAddr) -> Self {
+        Self { address: Name::from(address.to_string()), ..self.clone() }
+    }
 }
 
 /// How it is found out which network an endpoint is part of.
 pub struct NetworkMap<'a> {
     pub networks: Option<&'a MeshNetworks>,
-    /// Labels of the mesh's own namespace, which say where the whole cluster is.
+    /// Labels of the servers' namespace, which say where the whole cluster is.
     pub home: Option<&'a Labels>,
     pub cluster: &'a Name,
 }
@@ -122,14 +182,15 @@ impl NetworkMap<'_> {
         }
     }
 
-    /// The network of an endpoint that does not name one: its label counts first, then its cluster, then the mesh.
+    /// The network of an endpoint that does not name one.
     fn find(&self, endpoint: &Endpoint) -> Option<Name> {
-        if !endpoint.network.is_empty() {
-            return None;
-        }
+        if endpoint.network.is_empty() { self.network_of(&endpoint.labels, &endpoint.address) } else { None }
+    }
+
+    /// The network of a workload: its label counts first, then its cluster, then the mesh.
+    pub fn network_of(&self, labels: &Labels, address: &Address) -> Option<Name> {
         let label = |labels: &Labels| labels.get(NETWORK).filter(|network| !network.is_empty()).cloned();
-        let said = label(&endpoint.labels).or_else(|| self.home.and_then(label));
-        said.or_else(|| self.declared(&endpoint.address))
+        label(labels).or_else(|| self.home.and_then(label)).or_else(|| self.declared(address))
     }
 
     fn declared(&self, address: &Address) -> Option<Name> {

@@ -19,9 +19,10 @@ pub struct HostPlan {
     pub host: Host,
     /// Every service object with this host that counts, the most important first. Empty for a host that only rules know.
     pub services: Vec<Arc<Service>>,
-    pub traffic: Option<TrafficPlan>,
+    /// Large, and most hosts have none.
+    pub traffic: Option<Arc<TrafficPlan>>,
     /// The rule for those who serve it, if that is another than for those who call it.
-    pub served: Option<Option<TrafficPlan>>,
+    pub served: Option<Option<Arc<TrafficPlan>>>,
     /// How it can be called by its own name. Not at all, if only the rules of other hosts lead to it.
     pub views: Vec<View>,
     /// Do clients in different places call it differently?
@@ -54,7 +55,7 @@ impl HostPlan {
 
     /// The rule for those who serve it.
     pub fn served_traffic(&self) -> Option<&TrafficPlan> {
-        self.served.as_ref().unwrap_or(&self.traffic).as_ref()
+        self.served.as_ref().unwrap_or(&self.traffic).as_deref()
     }
 
     /// Every port, with the service that says what it is.
@@ -192,7 +193,7 @@ impl<R: RuleIndex, V: RouteIndex> Outlook<'_, R, V> {
             .map(|service| select_traffic(host, &service.namespace, client, settings, &self.rules));
         let Traffic { plan: traffic, served } = found.unwrap_or_default();
         let by_locality = services.iter().any(|service| service.node_local)
-            || locality::matters(&services, traffic.as_ref(), self.mesh);
+            || locality::matters(&services, traffic.as_deref(), self.mesh);
         HostPlan { host: host.clone(), services, traffic, served, views, by_locality }
     }
 

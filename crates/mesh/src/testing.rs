@@ -17,6 +17,7 @@ pub(crate) fn service(host: &str, namespace: &str, change: impl FnOnce(&mut Serv
         cluster_addresses: [].into(),
         address: None,
         outer_addresses: Vec::new(),
+        node_ports: None,
         mesh_external: false,
         export_to: ExportTo::default(),
         created: Created(0),

@@ -48,9 +48,9 @@ pub struct Client<'a> {
 /// What rules there are for a service.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Traffic {
-    pub plan: Option<TrafficPlan>,
+    pub plan: Option<Arc<TrafficPlan>>,
     /// What counts for those who serve it, if that is not the same: rules for some workloads are about whom they call.
-    pub served: Option<Option<TrafficPlan>>,
+    pub served: Option<Option<Arc<TrafficPlan>>>,
 }
 
 /// The rules for a service: those of the client's namespace, else those that the service's namespace exports, else those
@@ -86,10 +86,11 @@ pub fn select_traffic(
 
 /// A rule that selects the client counts alone; else the last that is for everyone.
 fn chosen(merged: &[Merged], client: Client<'_>) -> Traffic {
-    let everyone = merged.iter().rfind(|m| m.plan.rule.workload_selector.is_none()).map(|m| m.plan.clone());
+    let plan = |merged: &Merged| Arc::new(merged.plan.clone());
+    let everyone = merged.iter().rfind(|m| m.plan.rule.workload_selector.is_none()).map(plan);
     let selects = |m: &&Merged| m.plan.from.first().is_some_and(|id| client.selective.contains(id));
     match merged.iter().filter(|m| m.plan.rule.workload_selector.is_some()).find(selects) {
-        Some(own) => Traffic { plan: Some(own.plan.clone()), served: Some(everyone) },
+        Some(own) => Traffic { plan: Some(plan(own)), served: Some(everyone) },
         None => Traffic { plan: everyone, served: None },
     }
 }

@@ -13,7 +13,7 @@ use pilot_model::{
 pub struct Selectable {
     /// The endpoint, without its port.
     pub endpoint: Endpoint,
-    /// Ports by the name of the service's port.
+    /// Where it listens for the service's port of a name.
     pub ports: BTreeMap<Name, u16>,
 }
 
@@ -71,7 +71,7 @@ impl Selectable {
             node: pod.node.clone(),
             dns_name: None,
         };
-        Some(Self { endpoint, ports: BTreeMap::new() })
+        Some(Self { endpoint, ports: pod.ports.clone() })
     }
 
     /// Every key under which somebody may look for it.
@@ -161,7 +161,7 @@ fn locality(entry: &WorkloadEntry, labels: &Labels) -> Locality {
 }
 
 /// Where a pod is: where it says that it is, else where its node is.
-pub(crate) fn pod_locality(pod: &Pod, node: Option<&Node>) -> Locality {
+pub fn pod_locality(pod: &Pod, node: Option<&Node>) -> Locality {
     let own = pod.labels.get("topology.istio.io/locality").or_else(|| pod.labels.get("istio-locality"));
     if let Some(own) = own.filter(|text| !text.is_empty()) {
         return Locality::parse(&if own.contains('/') { own.to_string() } else { own.replace('.', "/") });

@@ -29,6 +29,35 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 21] = [
+        Self::VirtualService,
+        Self::DestinationRule,
+        Self::ServiceEntry,
+        Self::WorkloadEntry,
+        Self::Sidecar,
+        Self::Gateway,
+        Self::WorkloadGroup,
+        Self::EnvoyFilter,
+        Self::ProxyConfig,
+        Self::AuthorizationPolicy,
+        Self::PeerAuthentication,
+        Self::RequestAuthentication,
+        Self::Telemetry,
+        Self::WasmPlugin,
+        Self::TrafficExtension,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Endpoints,
+        Self::Pod,
+        Self::Node,
+        Self::Namespace,
+    ];
+
+    /// The kind that is called so.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::VirtualService => "VirtualService",

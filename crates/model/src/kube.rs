@@ -12,13 +12,13 @@ pub struct Pod {
     pub service_account: Name,
     pub node: Name,
     pub ips: Vec<Name>,
-    /// Does it say that it can be called? One that nobody asks says so.
+    /// Can it be called? It says that it is ready, has an address, and is not about to end.
     pub ready: bool,
     /// What the pod's owner is called: its deployment, if one can be made out.
     pub workload: Name,
     /// Its name below that of a headless service: `hostname.subdomain`.
     pub dns_name: Option<Name>,
-    /// Named container ports.
+    /// Ports of its containers that have a name.
     pub ports: BTreeMap<Name, u16>,
 }
 
@@ -26,7 +26,8 @@ pub struct Pod {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Node {
     pub labels: Labels,
-    pub address: Option<Name>,
+    /// How it is reached from outside its cluster.
+    pub outer_address: Option<Name>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -42,6 +43,8 @@ pub struct Namespace {
 pub struct EndpointSlice {
     /// The service, in the slice's namespace.
     pub service: Name,
+    /// Are its addresses those of IPv6?
+    pub ipv6: bool,
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<SliceEndpoint>,
 }

@@ -67,11 +67,11 @@ pub use kube::{EndpointSlice, Namespace, Node, Pod, SliceEndpoint, SlicePort};
 pub use locality::Locality;
 pub use mesh_config::{
     AccessLog, CertDetails, DefaultProviders, DefaultTrafficPolicy, EntryVisibility, ForwardClientCert,
-    GatewayTopology, InboundPolicy, LabelExpression, LabelOperator, LabelSelector, MeshConfig,
-    PathNormalization, PrivateKeyKind, PrivateKeyProvider, ProxyConfig, ProxyHeaders, ServerHeader,
-    ServiceEntryVisibility, ServiceSettings, TlsConfig, TlsVersion,
+    GatewayTopology, InboundPolicy, IngressMode, IngressSettings, LabelExpression, LabelOperator,
+    LabelSelector, MeshConfig, PathNormalization, PrivateKeyKind, PrivateKeyProvider, ProxyConfig,
+    ProxyHeaders, ServerHeader, ServiceEntryVisibility, ServiceSettings, TlsConfig, TlsVersion,
 };
-pub use networks::{GatewayAt, MeshNetworks, Network, NetworkMembers};
+pub use networks::{GatewayAt, HostAddresses, MeshNetworks, Network, NetworkMembers};
 pub use object::{Object, ObjectKey};
 pub use options::{Compliance, Features, JwksFetch, MeshOptions, RegistryMerge};
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
@@ -81,7 +81,9 @@ pub use proxy::{CertificateFiles, Interception, IpMode, Proxy, ProxyId, ProxyTyp
 pub use proxy_config::WorkloadProxyConfig;
 pub use proxy_tracing::{ProxyTracing, TraceTag};
 pub use request_authentication::{ClaimToHeader, JwtRule, RequestAuthentication};
-pub use service::{Caller, Registry, Resolution, Service, ServicePort, TrafficDistribution, WorkloadPort};
+pub use service::{
+    Caller, NodePorts, Registry, Resolution, Service, ServicePort, TrafficDistribution, WorkloadPort,
+};
 pub use service_entry::{EntryEndpoint, EntryPort, Location, RegistryOrigin, ServiceEntry, WorkloadEntry};
 pub use sidecar::{
     CaptureMode, DefaultEndpoint, EgressHost, EgressListener, EgressPort, IngressListener, OutboundMode,

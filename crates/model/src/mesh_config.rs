@@ -56,7 +56,52 @@ pub struct MeshConfig {
     /// Of which namespaces objects count; of all, if there are none.
     pub discovery_selectors: Vec<LabelSelector>,
     pub service_entry_visibility: Option<ServiceEntryVisibility>,
+    pub ingress: IngressSettings,
     pub default_config: ProxyConfig,
+}
+
+/// Which Ingresses of Kubernetes count, and which gateway serves them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IngressSettings {
+    pub mode: IngressMode,
+    /// What an Ingress calls the class that is ours.
+    pub class: Name,
+    /// The service in front of the gateway.
+    pub service: Name,
+    /// The gateway's label `istio`, if it is not the service's name.
+    pub selector: Name,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IngressMode {
+    Off,
+    /// Those without a class too.
+    Default,
+    #[default]
+    Strict,
+}
+
+impl Default for IngressSettings {
+    fn default() -> Self {
+        Self {
+            mode: IngressMode::default(),
+            class: Name::new("istio"),
+            service: Name::new("istio-ingressgateway"),
+            selector: Name::empty(),
+        }
+    }
+}
+
+impl IngressSettings {
+    /// What the label `istio` of the gateway says.
+    pub fn gateway(&self) -> &str {
+        match (self.selector.as_str(), self.service.as_str()) {
+            // The service of Istio's own gateway is called otherwise than its label.
+            ("", "" | "istio-ingressgateway") => "ingressgateway",
+            ("", service) => service,
+            (selector, _) => selector,
+        }
+    }
 }
 
 /// Who is told about requests if no Telemetry says so.
@@ -166,6 +211,8 @@ pub struct ProxyConfig {
     pub topology: GatewayTopology,
     pub metadata: BTreeMap<Name, Name>,
     pub private_key_provider: Option<PrivateKeyProvider>,
+    /// Does its agent ask the workload whether it is well?
+    pub readiness_probe: bool,
 }
 
 /// What stands in front of a gateway.
@@ -276,6 +323,7 @@ impl Default for MeshConfig {
             service_settings: Vec::new(),
             discovery_selectors: Vec::new(),
             service_entry_visibility: None,
+            ingress: IngressSettings::default(),
             default_config: ProxyConfig::default(),
         }
     }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use pilot_base::{Cidr, Host, Name};
 
@@ -26,4 +27,13 @@ pub enum GatewayAt {
     Address(Name, u16),
     /// At the outer addresses of a service of a cluster that is part of the network.
     Service(Host, u16),
+}
+
+/// What the name of a gateway was found to stand for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HostAddresses {
+    /// The last that were found.
+    pub addresses: Vec<IpAddr>,
+    /// Why none were found the last time.
+    pub failure: Option<Name>,
 }

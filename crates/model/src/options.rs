@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use pilot_base::Name;
 
 /// What flags and environment say. A row in an input table like everything else: nothing reads a global.
@@ -7,6 +9,10 @@ pub struct MeshOptions {
     pub domain: Name,
     /// The cluster this server runs in.
     pub cluster: Name,
+    /// The namespace this server runs in.
+    pub namespace: Name,
+    /// Names that proxies may call a cluster by, and its own.
+    pub cluster_aliases: BTreeMap<Name, Name>,
     /// What becomes of a host that several registries have.
     pub registry_merge: RegistryMerge,
     pub features: Features,
@@ -40,6 +46,8 @@ impl Default for MeshOptions {
         Self {
             domain: Name::new("cluster.local"),
             cluster: Name::new("Kubernetes"),
+            namespace: Name::new("istio-system"),
+            cluster_aliases: BTreeMap::new(),
             registry_merge: RegistryMerge::default(),
             features: Features::default(),
         }
@@ -180,6 +188,14 @@ pub struct Features {
     pub dynamic_dns_max_hosts: u32,
     /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`
     pub transport_connect_timeout: crate::Span,
+    /// `PILOT_ENABLE_SERVICEENTRY_SELECT_PODS`
+    pub entries_select_pods: bool,
+    /// `PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES`
+    pub services_select_entries: bool,
+    /// `ENABLE_PROXY_FIND_POD_BY_IP`: is a proxy whose pod is not found by its name that of a pod at its address?
+    pub pods_by_address: bool,
+    /// `RESOLVE_HOSTNAME_GATEWAYS`: are names of gateways between networks looked up?
+    pub resolve_gateways: bool,
     /// `PILOT_ENABLE_ON_DEMAND_CLUSTERS`: do sidecars ask for clusters when they need them? Istio has no such switch.
     pub on_demand_clusters: bool,
 }
@@ -232,6 +248,10 @@ impl Default for Features {
             compliance: None,
             dynamic_dns_max_hosts: 1024,
             transport_connect_timeout: crate::Span::from_secs(15),
+            entries_select_pods: true,
+            services_select_entries: true,
+            pods_by_address: false,
+            resolve_gateways: true,
             on_demand_clusters: false,
         }
     }

@@ -50,21 +50,24 @@ impl Protocol {
         }
     }
 
-    /// What a Kubernetes Service port speaks: UDP is UDP, then `appProtocol`, then the name up to the first dash, then
-    /// ports whose servers speak first and must not be inspected.
+    /// What a Kubernetes Service port speaks: UDP is UDP, then `appProtocol`, else the name; of either what stands before
+    /// the first dash. Then ports whose servers speak first and must not be inspected.
     pub fn of_kube_port(transport: &str, app_protocol: Option<&str>, name: &str, number: u16) -> Self {
+        const GRPC_WEB: &str = "grpc-web";
         if transport.eq_ignore_ascii_case("UDP") {
             return Self::Udp;
         }
-        let declared = match app_protocol {
+        match app_protocol {
             Some("kubernetes.io/h2c") => return Self::Http2,
             Some("kubernetes.io/ws") => return Self::Http,
             Some("kubernetes.io/wss") => return Self::Https,
-            Some(protocol) => protocol,
-            None if name.starts_with("grpc-web") => "grpc-web",
-            None => name.split_once('-').map_or(name, |(first, _)| first),
-        };
-        match Self::parse(declared) {
+            Some(_) | None => (),
+        }
+        let name = app_protocol.unwrap_or(name);
+        if name.get(..GRPC_WEB.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC_WEB)) {
+            return Self::GrpcWeb;
+        }
+        match Self::parse(name.split_once('-').map_or(name, |(first, _)| first)) {
             Self::Auto if matches!(number, 25 | 53 | 3306 | 27017) => Self::Tcp,
             protocol => protocol,
         }
@@ -138,6 +141,14 @@ mod tests {
         assert_eq!(of(None, "grpc-web-ui", 80), Protocol::GrpcWeb);
         assert_eq!(of(Some("kubernetes.io/h2c"), "tcp", 80), Protocol::Http2);
         assert_eq!(of(Some("redis"), "http", 80), Protocol::Redis);
+        assert_eq!(of(Some("http-alt"), "tcp", 80), Protocol::Http);
+        assert_eq!(of(Some("GRPC-Web-v2"), "tcp", 80), Protocol::GrpcWeb);
+        assert_eq!(of(Some("kubernetes.io/ws"), "tcp", 80), Protocol::Http);
+        assert_eq!(of(Some("kubernetes.io/wss"), "tcp", 80), Protocol::Https);
+        assert_eq!(of(Some("example.com/own"), "http", 80), Protocol::Auto);
+        assert_eq!(of(Some(""), "http", 80), Protocol::Auto);
+        assert_eq!(of(None, "GRPC-web", 80), Protocol::GrpcWeb);
+        assert_eq!(of(None, "ünïcodé", 80), Protocol::Auto);
         assert_eq!(of(None, "web", 8080), Protocol::Auto);
         assert_eq!(of(None, "db", 3306), Protocol::Tcp);
         assert_eq!(Protocol::of_kube_port("UDP", None, "http", 80), Protocol::Udp);

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -79,6 +80,10 @@ pub struct Proxy {
     /// `namespace.svc.cluster.local`
     pub dns_domain: Name,
     pub labels: Labels,
+    /// Labels that it has beside those that its pod is known to have.
+    pub static_labels: Labels,
+    /// Ports of its pod that have a name, as it says.
+    pub pod_ports: BTreeMap<Name, u16>,
     pub locality: Locality,
     pub cluster: Name,
     pub network: Name,
@@ -135,6 +140,8 @@ impl Proxy {
             namespace: namespace.into(),
             dns_domain: Name::empty(),
             labels: Labels::default(),
+            static_labels: Labels::default(),
+            pod_ports: BTreeMap::new(),
             locality: Locality::default(),
             cluster: Name::empty(),
             network: Name::empty(),

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pilot_base::{Host, Labels, Name, ObjectRef};
 
@@ -40,6 +41,15 @@ pub enum WorkloadPort {
     Named(Name),
 }
 
+/// A Kubernetes service that is a gateway on nodes, at their own outer addresses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodePorts {
+    /// Which nodes; all, if it is empty.
+    pub nodes: Labels,
+    /// The port on a node, by the service's own.
+    pub ports: BTreeMap<u16, u16>,
+}
+
 /// A host that can be called.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Service {
@@ -56,6 +66,8 @@ pub struct Service {
     pub address: Option<Name>,
     /// Addresses at which a Kubernetes service is called from outside its cluster.
     pub outer_addresses: Vec<Name>,
+    /// Where else it is called from there, if it says so.
+    pub node_ports: Option<Arc<NodePorts>>,
     pub mesh_external: bool,
     pub export_to: ExportTo,
     pub created: Created,

@@ -68,6 +68,8 @@ pub struct HttpMatch {
 pub enum StringMatch {
     Exact(Name),
     Prefix(Name),
+    /// Whole segments of a path: `/a` and `/a/b`, but not `/ab`.
+    Segments(Name),
     Regex(Name),
 }
 

@@ -24,21 +24,23 @@ mod listeners;
 mod manifests;
 mod names;
 mod namespaces;
+mod networks;
 mod on_demand;
 mod patched;
 mod plans;
+mod pods;
 mod registry;
 mod routes;
 mod rules;
 mod seats;
 mod security;
 mod selecting;
+mod serving;
+mod slices;
 mod telemetry;
 mod workloads;
 
-use std::sync::Arc;
-
-use pilot_base::SharedMap;
+use pilot_base::{Keyed, Name, ObjectRef, SharedMap};
 use pilot_incr::{Engine, Graph, Table};
 use pilot_model::{ConfigId, KeySource, ProxyId, Span};
 
@@ -52,11 +54,13 @@ pub use manifests::Sent;
 /// What the outside may read.
 #[derive(Clone, Copy)]
 pub(crate) struct Outputs {
-    pub(crate) audiences: Table<ProxyId, Arc<Audience>>,
-    pub(crate) manifests: Table<Arc<Audience>, Sent>,
+    pub(crate) audiences: Table<ProxyId, Keyed<Audience>>,
+    pub(crate) members: Table<Keyed<Audience>, SharedMap<ProxyId, ()>>,
+    pub(crate) manifests: Table<Keyed<Audience>, Sent>,
     pub(crate) issues: IssueTables,
     pub(crate) census: CensusTables,
     pub(crate) wanted_keys: Table<KeySource, SharedMap<(ConfigId, usize), Span>>,
+    pub(crate) wanted_names: Table<Name, SharedMap<ObjectRef, ()>>,
 }
 
 pub(crate) fn build() -> (Engine, Inputs, Outputs) {
@@ -96,7 +100,14 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         (parts.gateways.issues, patched.faults, keys.issues),
     );
     let census = CensusTables::new(inputs, registry, rules);
-    let outputs =
-        Outputs { audiences: audiences.of_proxy, manifests, issues, census, wanted_keys: keys.wanted };
+    let outputs = Outputs {
+        audiences: audiences.of_proxy,
+        members: audiences.all,
+        manifests,
+        issues,
+        census,
+        wanted_keys: keys.wanted,
+        wanted_names: registry.networks.wanted,
+    };
     (std::mem::take(graph).build(), inputs, outputs)
 }

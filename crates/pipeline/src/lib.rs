@@ -2,6 +2,7 @@
 
 mod graph;
 mod pipeline;
+mod propagation;
 
 pub use graph::{Audience, Census, Inputs, Sent};
 pub use pipeline::{Changes, Pipeline};

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilot_base::{Issue, Name, ObjectRef, SharedMap};
+use pilot_base::{Issue, Keyed, Name, ObjectRef, SharedMap};
 use pilot_incr::{Commit, Engine, NodeStats, Origin, Stopwatch, Txn};
 use pilot_model::{Config, KeySource, Kind, ProxyId, ServiceEntry, Span};
 use pilot_xds::Manifests;
@@ -9,22 +9,32 @@ use pilot_xds::Manifests;
 use crate::graph::{self, Audience, Census, CensusTaker, Inputs, Outputs};
 
 /// Objects that say who and where, and not what to do.
-const BACKGROUND: [&str; 9] =
-    ["Service", "EndpointSlice", "Endpoints", "Pod", "Node", "Namespace", "Proxy", "Options", "KeySet"];
+const BACKGROUND: [&str; 10] = [
+    "Service",
+    "EndpointSlice",
+    "Endpoints",
+    "Pod",
+    "Node",
+    "Namespace",
+    "Proxy",
+    "Options",
+    "KeySet",
+    "HostAddresses",
+];
 
 /// So many resources are traced back between two commits: tracing walks tables, and a thousand proxies may refuse at once.
 const TRACED: usize = 64;
 
 /// All state of the control plane. One owner, one writer; what it hands out is immutable.
 pub struct Pipeline {
-    engine: Engine,
-    inputs: Inputs,
-    outputs: Outputs,
+    pub(crate) engine: Engine,
+    pub(crate) inputs: Inputs,
+    pub(crate) outputs: Outputs,
     /// What is wrong with rules, and what panicked because of them.
     issues: BTreeMap<ObjectRef, Vec<Issue>>,
     faults: BTreeMap<ObjectRef, Vec<Issue>>,
     /// Which objects are behind resources that were asked about since the last commit.
-    traced: BTreeMap<(Arc<Audience>, Name), Vec<ObjectRef>>,
+    traced: BTreeMap<(Keyed<Audience>, Name), Vec<ObjectRef>>,
     census: CensusTaker,
 }
 
@@ -34,13 +44,15 @@ pub struct Changes {
     /// The objects whose change all of this is.
     pub objects: Vec<ObjectRef>,
     /// Audiences whose manifests differ; nothing for those that are gone.
-    pub manifests: Vec<(Arc<Audience>, Option<Arc<Manifests>>)>,
+    pub manifests: Vec<(Keyed<Audience>, Option<Arc<Manifests>>)>,
     /// Proxies that belong to another audience than before; nothing for those that are gone.
-    pub proxies: Vec<(ProxyId, Option<Arc<Audience>>)>,
+    pub proxies: Vec<(ProxyId, Option<Keyed<Audience>>)>,
     /// Objects whose issues differ, with all that is wrong with them now.
     pub issues: Vec<(ObjectRef, Vec<Issue>)>,
     /// Keys that are asked for, with how long to wait for them; nothing for those that nobody asks for any more.
     pub wanted_keys: Vec<(KeySource, Option<Span>)>,
+    /// Names that are to be looked up, and those that nobody asks for any more.
+    pub wanted_names: Vec<(Name, bool)>,
 }
 
 impl Default for Pipeline {
@@ -81,19 +93,21 @@ impl Pipeline {
         let manifests = self.engine.changes(&self.outputs.manifests);
         let manifests = manifests.into_iter().map(|(audience, _, sent)| {
             let sent = sent.map(|sent| Arc::new(Manifests { version, by_type: sent.by_type.clone() }));
-            (Arc::clone(audience), sent)
+            (audience.clone(), sent)
         });
         let proxies = self.engine.changes(&self.outputs.audiences);
         let proxies =
-            proxies.into_iter().map(|(proxy, _, audience)| (*proxy, audience.map(|a| Arc::clone(&**a))));
+            proxies.into_iter().map(|(proxy, _, audience)| (*proxy, audience.map(|a| (**a).clone())));
         let wanted = self.engine.changes(&self.outputs.wanted_keys).into_iter();
         let longest = |rules: &SharedMap<_, Span>| rules.iter().map(|(_, wait)| *wait).max();
         let wanted =
             wanted.map(|(source, _, rules)| (source.clone(), rules.and_then(|rules| longest(rules))));
+        let names = self.engine.changes(&self.outputs.wanted_names).into_iter();
+        let wanted_names = names.map(|(name, _, asked)| (name.clone(), asked.is_some())).collect();
         let (manifests, proxies, wanted_keys) = (manifests.collect(), proxies.collect(), wanted.collect());
         let issues = self.update_issues(&commit);
         self.engine.settle();
-        Changes { commit, objects, manifests, proxies, issues, wanted_keys }
+        Changes { commit, objects, manifests, proxies, issues, wanted_keys, wanted_names }
     }
 
     /// What is wrong, object by object, as far as it can only be known by looking at several.
@@ -139,8 +153,8 @@ impl Pipeline {
         self.engine.count(&self.outputs.manifests)
     }
 
-    pub fn audience_of(&self, proxy: ProxyId) -> Option<Arc<Audience>> {
-        self.engine.get(&self.outputs.audiences, &proxy).map(|audience| Arc::clone(&**audience))
+    pub fn audience_of(&self, proxy: ProxyId) -> Option<Keyed<Audience>> {
+        self.engine.get(&self.outputs.audiences, &proxy).map(|audience| (**audience).clone())
     }
 
     pub fn manifests_of(&self, proxy: ProxyId) -> Option<Manifests> {
@@ -165,7 +179,7 @@ impl Pipeline {
         found
     }
 
-    fn trace(&self, audience: &Arc<Audience>, resource: &Name) -> Vec<ObjectRef> {
+    fn trace(&self, audience: &Keyed<Audience>, resource: &Name) -> Vec<ObjectRef> {
         let origins = self.engine.member_provenance(&self.outputs.manifests, audience, resource);
         let mut rules: Vec<_> =
             origins.into_iter().filter(|origin| !BACKGROUND.contains(&origin.object.kind.as_str())).collect();
@@ -195,6 +209,13 @@ impl Pipeline {
                     None => self.issues.remove(&object),
                 };
             }
+        }
+        for (object, _, issues) in self.engine.changes(&tables.network_gateways) {
+            touched.insert(object.clone());
+            match issues {
+                Some(issues) => self.issues.insert(object.clone(), issues.to_vec()),
+                None => self.issues.remove(object),
+            };
         }
         if commit.faults_changed {
             touched.extend(self.faults.keys().cloned());

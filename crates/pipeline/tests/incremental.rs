@@ -1,6 +1,7 @@
 //! The licence to be incremental: after any changes, proxies are sent what they would be sent by a Pilot that had just
 //! started; and whatever the rules say, what they are sent is whole.
 
+mod kube;
 mod more;
 mod on_demand;
 
@@ -283,6 +284,9 @@ fn change() -> impl Strategy<Value = (Thing, bool)> {
         gateway(),
         connection_rule(),
         on_demand::namespace(),
+        kube::object(),
+        kube::object(),
+        kube::object(),
         more::object(),
         more::object(),
         more::object(),

@@ -8,8 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pilot_base::{Clock, Issue, Micros, Name};
+use pilot_config::ReadOptions;
 use pilot_incr::{Shard, Txn};
-use pilot_model::{KeySet, KeySource, MeshConfig, MeshOptions, Proxy, ProxyId, Span};
+use pilot_model::{HostAddresses, KeySet, KeySource, MeshConfig, MeshOptions, Proxy, ProxyId, Span};
 use pilot_pipeline::Pipeline;
 use pilot_source::{CHANNEL_CAPACITY, Event, Source};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -26,6 +27,7 @@ use crate::metrics::{Metrics, Times};
 use crate::publish::{Publisher, Seat};
 use crate::refusal::Refusal;
 use crate::sources::{RegistryView, SourceBook};
+use crate::standing::Standings;
 
 /// What the engine is told. Streams tell little and must not wait; sources wait until what they told is committed.
 enum Command {
@@ -42,8 +44,13 @@ enum Command {
     Registry(oneshot::Sender<RegistryView>),
     /// What came of asking for keys; nothing if nobody wants them any more.
     KeySet(KeySource, Option<KeySet>),
+    HostAddresses(Name, Option<HostAddresses>),
+    /// Somebody wants to see the tables as they are.
+    Look(Look),
     Stop,
 }
+
+type Look = Box<dyn FnOnce(&Pipeline, &Publisher) + Send>;
 
 /// How the engine works.
 pub struct EngineOptions {
@@ -51,6 +58,8 @@ pub struct EngineOptions {
     /// It is ready once so many sources have told everything they had.
     pub sources: usize,
     pub debounce: Option<Debounce>,
+    /// Who wants to know the settings of the mesh listens there.
+    pub settings: watch::Sender<Arc<MeshConfig>>,
 }
 
 /// The thread that owns the pipeline.
@@ -64,12 +73,19 @@ pub struct Engine {
 pub struct EngineHandle {
     commands: mpsc::UnboundedSender<Command>,
     issues: watch::Receiver<Arc<Vec<Issue>>>,
-    ready: watch::Receiver<bool>,
+    /// The sources that have told everything they had, and how many of them there are.
+    complete: watch::Receiver<BTreeSet<Shard>>,
+    awaited: usize,
     wanted_keys: watch::Receiver<WantedKeys>,
+    wanted_names: watch::Receiver<BTreeSet<Name>>,
     trust: watch::Receiver<TrustDomains>,
+    mesh: watch::Receiver<Arc<MeshConfig>>,
     ids: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
     bill: Arc<Bill>,
+    standings: Arc<Standings>,
+    commits: watch::Receiver<u64>,
+    reading: Arc<ReadOptions>,
 }
 
 /// Whose identities count: our own trust domain, and names that it had or is to have.
@@ -102,15 +118,20 @@ impl Engine {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> std::io::Result<Self> {
-        let EngineOptions { mesh, sources, debounce } = options;
+        let EngineOptions { mesh, sources, debounce, settings } = options;
+        let (domain, cluster) = (mesh.domain.clone(), mesh.cluster.clone());
+        let reading = Arc::new(ReadOptions { domain, cluster, platform: true });
         let (commands, receiver) = mpsc::unbounded_channel();
         let mut inbox = Inbox::new(receiver)?;
         let bill = Arc::new(Bill::default());
         let parts = (Arc::clone(&clock), Arc::clone(&bill));
         let (ledger, issues) = Ledger::new();
-        let (ready_sender, ready) = watch::channel(sources == 0);
+        let (complete_sender, complete) = watch::channel(BTreeSet::new());
         let (wanted_sender, wanted_keys) = watch::channel(WantedKeys::new());
+        let (names_sender, wanted_names) = watch::channel(BTreeSet::new());
+        let mesh_told = settings.subscribe();
         let (trust_sender, trust) = watch::channel(TrustDomains::of(&MeshConfig::default()));
+        let (epoch, commits) = watch::channel(0);
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let mut worker = Worker {
                 pipeline: Pipeline::new(),
@@ -118,22 +139,40 @@ impl Engine {
                 publisher: Publisher::default(),
                 ledger,
                 metrics,
-                awaited: sources,
                 complete: BTreeSet::new(),
-                ready: ready_sender,
+                complete_told: complete_sender,
                 wanted_keys: wanted_sender,
+                wanted_names: names_sender,
                 trust: trust_sender,
+                mesh: settings,
                 clock: parts.0,
                 bill: parts.1,
                 gate: Gate::new(debounce),
                 leavers: Leavers::default(),
                 sources: SourceBook::default(),
+                epoch,
             };
             worker.begin(mesh);
             worker.work(&mut inbox);
         })?;
         let ids = Arc::new(AtomicU64::new(1));
-        let handle = EngineHandle { commands, issues, ready, wanted_keys, trust, ids, clock, bill };
+        let standings = Arc::default();
+        let handle = EngineHandle {
+            commands,
+            issues,
+            complete,
+            awaited: sources,
+            wanted_keys,
+            wanted_names,
+            trust,
+            mesh: mesh_told,
+            ids,
+            clock,
+            bill,
+            standings,
+            commits,
+            reading,
+        };
         Ok(Self { thread, handle })
     }
 
@@ -159,8 +198,7 @@ impl EngineHandle {
         let (sink, mut incoming) = mpsc::channel(CHANNEL_CAPACITY);
         tasks.spawn(source.run(sink));
         let (commands, clock) = (self.commands.clone(), Arc::clone(&self.clock));
-        // The engine's own rows have shard zero.
-        let shard = Shard(OWN_SHARD.0 + 1 + shard);
+        let shard = shard_of(shard);
         tasks.spawn(async move {
             while let Some(batch) = incoming.recv().await {
                 let at = clock.micros();
@@ -179,8 +217,17 @@ impl EngineHandle {
 
     /// Waits until every source has told everything it had and that was committed.
     pub async fn ready(&self) {
+        self.until(|complete| complete.len() >= self.awaited).await;
+    }
+
+    /// The same for some of them, as they were numbered when they were [run](Self::run).
+    pub async fn told(&self, shards: &[u32]) {
+        self.until(|complete| shards.iter().all(|shard| complete.contains(&shard_of(*shard)))).await;
+    }
+
+    async fn until(&self, is_enough: impl Fn(&BTreeSet<Shard>) -> bool) {
         // An engine that is gone will never be ready.
-        if self.ready.clone().wait_for(|ready| *ready).await.is_err() {
+        if self.complete.clone().wait_for(is_enough).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -195,6 +242,11 @@ impl EngineHandle {
         Arc::clone(&self.issues.borrow())
     }
 
+    /// The same, whenever it changes.
+    pub fn issues_as_they_change(&self) -> watch::Receiver<Arc<Vec<Issue>>> {
+        self.issues.clone()
+    }
+
     /// What each source has; nothing if the engine is gone.
     pub(crate) async fn registry(&self) -> Option<RegistryView> {
         let (answer, view) = oneshot::channel();
@@ -206,8 +258,44 @@ impl EngineHandle {
         &self.bill
     }
 
+    /// How far each connected proxy has come.
+    pub(crate) fn standings(&self) -> &Arc<Standings> {
+        &self.standings
+    }
+
+    /// Tells the epoch of each commit, and that nothing is older than what was seen.
+    pub(crate) fn commits(&self) -> watch::Receiver<u64> {
+        let mut commits = self.commits.clone();
+        commits.mark_unchanged();
+        commits
+    }
+
+    /// How objects are read that people send.
+    pub(crate) fn reading(&self) -> &ReadOptions {
+        &self.reading
+    }
+
+    /// Looks at the tables between two commits. Nothing if the engine is gone.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Pipeline, &Publisher) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, seen) = oneshot::channel();
+        let look: Look = Box::new(move |pipeline, publisher| {
+            // Who asked may have gone.
+            let _gone = sender.send(look(pipeline, publisher));
+        });
+        self.commands.send(Command::Look(look)).ok()?;
+        seen.await.ok()
+    }
+
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    /// The settings of the mesh, whenever they change.
+    pub fn mesh_config(&self) -> watch::Receiver<Arc<MeshConfig>> {
+        self.mesh.clone()
     }
 
     pub fn trust_domains(&self) -> watch::Receiver<TrustDomains> {
@@ -220,6 +308,15 @@ impl EngineHandle {
 
     pub(crate) fn key_set(&self, source: KeySource, set: Option<KeySet>) {
         let _gone = self.commands.send(Command::KeySet(source, set));
+    }
+
+    /// Names of gateways between networks that somebody is to look up.
+    pub(crate) fn wanted_names(&self) -> watch::Receiver<BTreeSet<Name>> {
+        self.wanted_names.clone()
+    }
+
+    pub(crate) fn host_addresses(&self, name: Name, found: Option<HostAddresses>) {
+        let _gone = self.commands.send(Command::HostAddresses(name, found));
     }
 
     pub(crate) fn next_id(&self) -> ProxyId {
@@ -243,23 +340,30 @@ impl EngineHandle {
     }
 }
 
+/// The engine's own rows have shard zero.
+fn shard_of(source: u32) -> Shard {
+    Shard(OWN_SHARD.0 + 1 + source)
+}
+
 struct Worker {
     pipeline: Pipeline,
     intake: Intake,
     publisher: Publisher,
     ledger: Ledger,
     metrics: Arc<Metrics>,
-    awaited: usize,
-    /// The sources that have told everything they had.
+    /// The sources that have told everything they had, and those of which it is committed.
     complete: BTreeSet<Shard>,
-    ready: watch::Sender<bool>,
+    complete_told: watch::Sender<BTreeSet<Shard>>,
     wanted_keys: watch::Sender<WantedKeys>,
+    wanted_names: watch::Sender<BTreeSet<Name>>,
     trust: watch::Sender<TrustDomains>,
+    mesh: watch::Sender<Arc<MeshConfig>>,
     clock: Arc<dyn Clock>,
     bill: Arc<Bill>,
     gate: Gate,
     leavers: Leavers,
     sources: SourceBook,
+    epoch: watch::Sender<u64>,
 }
 
 /// A transaction, and who waits for it to be committed.
@@ -356,6 +460,10 @@ impl Worker {
             }
             Command::KeySet(source, Some(set)) => txn.upsert(&inputs.key_sets, OWN_SHARD, source, set),
             Command::KeySet(source, None) => txn.remove(&inputs.key_sets, OWN_SHARD, source),
+            Command::HostAddresses(name, Some(found)) => {
+                txn.upsert(&inputs.host_addresses, OWN_SHARD, name, found);
+            }
+            Command::HostAddresses(name, None) => txn.remove(&inputs.host_addresses, OWN_SHARD, name),
             Command::Registry(answer) => {
                 // Who asked may have gone.
                 let _gone = answer.send(RegistryView {
@@ -363,6 +471,7 @@ impl Worker {
                     entries: self.pipeline.service_entries(),
                 });
             }
+            Command::Look(look) => look(&self.pipeline, &self.publisher),
             Command::Stop => round.stop = true,
         }
     }
@@ -399,6 +508,7 @@ impl Worker {
             for event in &batch.events {
                 if let Event::Mesh(mesh) = event {
                     self.trust.send_replace(TrustDomains::of(mesh));
+                    self.mesh.send_replace(Arc::new(MeshConfig::clone(mesh)));
                 }
             }
             let inputs = self.pipeline.inputs();
@@ -427,10 +537,12 @@ impl Worker {
                 let _left = waiting.send(seat);
             }
         }
-        self.ledger.publish();
+        if self.ledger.publish() {
+            self.metrics.clients.note_refused(&self.ledger.refused_objects());
+        }
         self.metrics.commits.note_issues(self.ledger.count(), self.ledger.rejected());
-        if self.complete.len() >= self.awaited {
-            self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+        if self.complete_told.borrow().len() < self.complete.len() {
+            self.complete_told.send_replace(self.complete.clone());
         }
     }
 
@@ -449,8 +561,25 @@ impl Worker {
         }
         self.metrics.commits.committed(Times { told, began, ended }, &changes.commit, &cause.shares);
         self.want(changes.wanted_keys);
+        self.want_names(changes.wanted_names);
         self.metrics.commits.note_state(&self.pipeline);
+        self.epoch.send_replace(epoch);
         self.bill.note_population(self.pipeline.proxies(), self.pipeline.audiences());
+    }
+
+    fn want_names(&self, changes: Vec<(Name, bool)>) {
+        if changes.is_empty() {
+            return;
+        }
+        self.wanted_names.send_modify(|wanted| {
+            for (name, is_wanted) in changes {
+                if is_wanted {
+                    wanted.insert(name)
+                } else {
+                    wanted.remove(&name)
+                };
+            }
+        });
     }
 
     fn want(&self, changes: Vec<(KeySource, Option<Span>)>) {

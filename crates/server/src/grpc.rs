@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
@@ -17,8 +18,10 @@ use crate::ads::Ads;
 use crate::authenticate::Gate;
 use crate::certificate_service::CertificateService;
 use crate::engine::EngineHandle;
+use crate::gather::Gather;
 use crate::identity::Issuance;
 use crate::metrics::Metrics;
+use crate::registration::Registrar;
 use crate::stream::Hub;
 use crate::tls::{self, TlsConfig};
 
@@ -69,7 +72,7 @@ impl GrpcServer {
         engine: EngineHandle,
         metrics: Arc<Metrics>,
         serving: watch::Receiver<bool>,
-        gate: Arc<Gate>,
+        (gate, registrar): (Arc<Gate>, Option<Arc<dyn Registrar>>),
         options: GrpcOptions,
     ) -> Self {
         let (end, ending) = watch::channel(false);
@@ -77,7 +80,19 @@ impl GrpcServer {
         let admission = options.streams_per_second.and_then(Admission::new).map(Mutex::new);
         let (bodies, lanes) = Default::default();
         let clock = Arc::clone(engine.clock());
-        let hub = Hub { engine, bodies, lanes, admission, gate, clock, metrics, serving, max_age, ending };
+        let hub = Hub {
+            engine,
+            bodies,
+            lanes,
+            admission,
+            gate,
+            registrar,
+            clock,
+            metrics,
+            serving,
+            max_age,
+            ending,
+        };
         Self { hub: Arc::new(hub), options, end }
     }
 
@@ -117,6 +132,7 @@ impl GrpcServer {
         tokio::select! {
             () = &mut stop => {}
             () = self.hub.bodies.sweep() => {}
+            () = self.hub.lanes.release(&*self.hub.clock) => {}
             // A port that ends by itself takes the others along: half a server is none.
             Some(ended) = serving.join_next() => return ended.unwrap_or(Ok(())),
         }
@@ -139,6 +155,7 @@ async fn serve_port(options: GrpcOptions, port: Port, mut told: watch::Receiver<
     };
     let Some(config) = tls else {
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = incoming.map(|accepted| accepted.map(Gather::new));
         return router.serve_with_incoming_shutdown(incoming, stop).await;
     };
     let (sender, accepted) = mpsc::channel(tls::WAITING);

@@ -1,17 +1,23 @@
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tower::ServiceExt as _;
 
 use crate::tls::{self, Connection, TlsConfig, WAITING};
 
@@ -26,6 +32,11 @@ pub struct HttpServer {
 trait Connections {
     type Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     fn next(&mut self) -> impl Future<Output = io::Result<Self::Connection>> + Send;
+
+    /// Who is at the other end, for pages that only some may use. Those are not served with TLS.
+    fn peer(_: &Self::Connection) -> Option<SocketAddr> {
+        None
+    }
 }
 
 impl Connections for TcpListener {
@@ -33,6 +44,10 @@ impl Connections for TcpListener {
 
     async fn next(&mut self) -> io::Result<TcpStream> {
         self.accept().await.map(|(stream, _)| stream)
+    }
+
+    fn peer(stream: &TcpStream) -> Option<SocketAddr> {
+        stream.peer_addr().ok()
     }
 }
 
@@ -107,7 +122,7 @@ async fn serve<C: Connections>(
                         continue;
                     }
                 };
-                let service = TowerToHyperService::new(router.clone());
+                let service = serving(router.clone(), C::peer(&stream));
                 let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
                 let connection = graceful.watch(connection);
                 connections.spawn(async move {
@@ -120,6 +135,19 @@ async fn serve<C: Connections>(
     }
     // What is not done by then is dropped with the set.
     let _late = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+}
+
+/// Serves a connection, and says who is at its other end.
+fn serving(
+    router: Router,
+    peer: Option<SocketAddr>,
+) -> impl Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send> + Send {
+    service_fn(move |mut request: Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo(peer));
+        }
+        router.clone().oneshot(request)
+    })
 }
 
 /// Without files or memory for a connection, trying again at once would only burn what is left.

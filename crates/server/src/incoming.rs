@@ -35,6 +35,11 @@ pub(crate) trait Incoming: Sized + Send + 'static {
         self.envelope().size
     }
 
+    /// Why the client refuses a response.
+    fn error(&self) -> Option<&str> {
+        self.envelope().error.as_deref()
+    }
+
     /// With what code the client refuses a response; zero if it does not.
     fn refusal(&self) -> i32 {
         self.envelope().code

@@ -59,14 +59,27 @@ impl Ledger {
         self.rejected
     }
 
-    pub(crate) fn publish(&mut self) {
-        if std::mem::take(&mut self.changed) {
+    /// How many proxies refuse something that each object leads to.
+    pub(crate) fn refused_objects(&self) -> BTreeMap<&ObjectRef, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, issues) in self.by_place.iter().filter(|(place, _)| matches!(place, Place::Proxy(_))) {
+            let objects: BTreeSet<&ObjectRef> = issues.iter().map(|issue| &issue.object).collect();
+            objects.into_iter().for_each(|object| *counts.entry(object).or_default() += 1);
+        }
+        counts
+    }
+
+    /// Tells whether anything is new.
+    pub(crate) fn publish(&mut self) -> bool {
+        let is_new = std::mem::take(&mut self.changed);
+        if is_new {
             let all: BTreeSet<&Issue> = self.by_place.values().flatten().collect();
             self.published.send_replace(Arc::new(all.into_iter().cloned().collect()));
             let by_us = self.by_place.iter().filter(|(place, _)| !matches!(place, Place::Proxy(_)));
             let errors = by_us.flat_map(|(_, issues)| issues).filter(|i| i.severity == Severity::Error);
             self.rejected = errors.map(|issue| &issue.object).collect::<BTreeSet<_>>().len();
         }
+        is_new
     }
 }
 

@@ -6,6 +6,7 @@ mod commits;
 mod process;
 mod pushes;
 mod register;
+mod registrations;
 mod sources;
 mod validation;
 
@@ -15,20 +16,25 @@ use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
 pub(crate) use ca::Ca;
 pub(crate) use clients::Clients;
 pub(crate) use commits::{Commits, Times};
+pub use process::Heap;
 pub(crate) use process::Usage;
 pub(crate) use pushes::Pushes;
 use register::Register;
+pub use registrations::Registrations;
 pub(crate) use sources::SourceGauges;
 pub(crate) use validation::Validation;
 
 pub struct Metrics {
     registry: Registry,
+    /// Asks the allocator, if it can be asked.
+    heap: Option<fn() -> Option<Heap>>,
     pub(crate) ca: Ca,
     pub(crate) pushes: Pushes,
     pub(crate) clients: Clients,
     pub(crate) commits: Commits,
     pub(crate) validation: Validation,
     pub(crate) sources: SourceGauges,
+    pub(crate) registrations: Registrations,
     key_fetches: IntCounter,
     failed_key_fetches: IntCounter,
     uptime: IntGauge,
@@ -51,6 +57,7 @@ impl Metrics {
             commits: Commits::new(&register)?,
             validation: Validation::new(&register)?,
             sources: SourceGauges::new(&register)?,
+            registrations: Registrations::new(&register)?,
             key_fetches: register.counter(
                 "pilot_jwks_resolver_network_fetch_success_total",
                 "Key sets of token issuers that came.",
@@ -61,7 +68,18 @@ impl Metrics {
             )?,
             uptime: register.gauge("istiod_uptime_seconds", "Seconds since the server started.")?,
             registry,
+            heap: None,
         })
+    }
+
+    /// With what the allocator says of itself.
+    #[must_use]
+    pub fn with_heap(self, usage: fn() -> Option<Heap>) -> Self {
+        Self { heap: Some(usage), ..self }
+    }
+
+    pub fn registrations(&self) -> &Registrations {
+        &self.registrations
     }
 
     pub(crate) fn note_key_fetch<T, E>(&self, answer: &Result<T, E>) {
@@ -74,7 +92,8 @@ impl Metrics {
         self.uptime.set(i64::try_from(uptime_seconds).unwrap_or(i64::MAX));
         self.clients.refresh();
         self.ca.refresh();
-        let mut out = process::text().into_bytes();
+        let heap = self.heap.and_then(|usage| usage()).map(Heap::text).unwrap_or_default();
+        let mut out = (process::text() + &heap).into_bytes();
         // Writing to memory does not fail.
         let _written = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         out

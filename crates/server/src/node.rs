@@ -47,6 +47,8 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
         dns_domain: domain.into(),
         locality: locality(&labels, node),
         labels,
+        static_labels: meta.some_labels(&["STATIC_LABELS"])?,
+        pod_ports: meta.pod_ports()?,
         cluster: meta.name("CLUSTER_ID"),
         network: meta.name("NETWORK"),
         network_view: network_view(&meta.text("REQUESTED_NETWORK_VIEW")),
@@ -234,8 +236,13 @@ impl Metadata<'_> {
 
     /// The proxy's labels over those that were given to it.
     fn labels(&self) -> Result<Labels, NodeError> {
+        self.some_labels(&["STATIC_LABELS", "LABELS"])
+    }
+
+    /// Later ones count more.
+    fn some_labels(&self, keys: &[&'static str]) -> Result<Labels, NodeError> {
         let mut all = BTreeMap::new();
-        for key in ["STATIC_LABELS", "LABELS"] {
+        for &key in keys {
             match self.get(key) {
                 None | Some(Kind::NullValue(_)) => {}
                 Some(Kind::StructValue(labels)) => {
@@ -250,6 +257,29 @@ impl Metadata<'_> {
             }
         }
         Ok(Labels::new(all))
+    }
+
+    /// A list as JSON, of ports as they stand in a pod. The first of a name counts, and only those of TCP are called.
+    fn pod_ports(&self) -> Result<BTreeMap<Name, u16>, NodeError> {
+        const KEY: &str = "POD_PORTS";
+        let mut out = BTreeMap::new();
+        let text = self.text(KEY);
+        if text.is_empty() {
+            return Ok(out);
+        }
+        let wrong = |why: String| NodeError::Metadata(KEY, shorten(&why));
+        let ports: Vec<serde_json::Value> =
+            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        for port in &ports {
+            let text = |key: &str| port.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let number = port.get("containerPort").and_then(serde_json::Value::as_u64);
+            let number = number.and_then(|number| u16::try_from(number).ok());
+            let number = number.ok_or_else(|| wrong(format!("{port} has no containerPort")))?;
+            if !text("name").is_empty() && matches!(text("protocol"), "" | "TCP") {
+                out.entry(Name::new(text("name"))).or_insert(number);
+            }
+        }
+        Ok(out)
     }
 
     fn settings(&self, key: &'static str) -> Result<Option<pilot_model::ProxyConfig>, NodeError> {

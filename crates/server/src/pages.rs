@@ -1,5 +1,9 @@
 mod bill;
+mod held;
+mod index;
+mod propagation;
 mod registry;
+mod syncz;
 
 use std::sync::Arc;
 
@@ -8,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use pilot_base::{Clock, Issue};
-use pilot_source::{ClusterState, ClusterStates};
+use pilot_source::{ClusterState, ClusterStates, Doubts};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -34,20 +38,14 @@ pub struct Pages {
     pub serving: watch::Receiver<bool>,
     /// The clusters that are followed.
     pub clusters: ClusterStates,
+    /// What they hold back.
+    pub doubts: Doubts,
 }
 
 impl Pages {
     /// What kubelets ask, and the pages for debugging: on the plain HTTP port.
     pub fn main(self) -> Router {
-        Router::new()
-            .route("/ready", routing::get(ready))
-            .route("/debug/issues", routing::get(issues))
-            .route("/debug/bill", routing::get(bill::page))
-            .route("/debug/clusterz", routing::get(clusters))
-            .route("/debug/registry/sources", routing::get(registry::sources))
-            .route("/debug/registry/services", routing::get(registry::services))
-            .route("/debug/registry/endpoints", routing::get(registry::endpoints))
-            .with_state(self)
+        Router::new().route("/ready", routing::get(ready)).merge(debug()).with_state(self)
     }
 
     /// Only whether we are ready, for the port that API servers call.
@@ -60,12 +58,7 @@ impl Pages {
         Router::new()
             .route("/metrics", routing::get(metrics))
             .route("/version", routing::get(version))
-            .route("/debug/issues", routing::get(issues))
-            .route("/debug/bill", routing::get(bill::page))
-            .route("/debug/clusterz", routing::get(clusters))
-            .route("/debug/registry/sources", routing::get(registry::sources))
-            .route("/debug/registry/services", routing::get(registry::services))
-            .route("/debug/registry/endpoints", routing::get(registry::endpoints))
+            .merge(debug())
             .with_state(self)
     }
 
@@ -79,6 +72,22 @@ impl Pages {
     }
 }
 
+/// The pages for debugging, all of which `index` lists.
+fn debug() -> Router<Pages> {
+    Router::new()
+        .route("/debug", routing::get(index::page))
+        .route("/debug/list", routing::get(index::list))
+        .route("/debug/bill", routing::get(bill::page))
+        .route("/debug/clusterz", routing::get(clusters))
+        .route("/debug/held", routing::get(held::page).post(held::confirm))
+        .route("/debug/issues", routing::get(issues))
+        .route("/debug/propagation", routing::get(propagation::by_name).post(propagation::as_written))
+        .route("/debug/registry/endpoints", routing::get(registry::endpoints))
+        .route("/debug/registry/services", routing::get(registry::services))
+        .route("/debug/registry/sources", routing::get(registry::sources))
+        .route("/debug/syncz", routing::get(syncz::page))
+}
+
 async fn ready(State(pages): State<Pages>) -> StatusCode {
     if *pages.serving.borrow() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
@@ -89,6 +98,7 @@ async fn version(State(pages): State<Pages>) -> String {
 }
 
 async fn metrics(State(pages): State<Pages>) -> Response {
+    pages.metrics.clients.note_standings(pages.engine.standings(), pages.clock.now());
     let text = pages.metrics.text(pages.clock.now() / 1000);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

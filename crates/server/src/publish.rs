@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pilot_base::FastMap;
+use pilot_base::{FastMap, Keyed};
 use pilot_model::ProxyId;
 use pilot_pipeline::{Audience, Changes};
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ pub(crate) struct Place {
 /// and not how many are connected.
 #[derive(Default)]
 pub(crate) struct Publisher {
-    feeds: FastMap<Arc<Audience>, watch::Sender<News>>,
+    feeds: FastMap<Keyed<Audience>, watch::Sender<News>>,
     seats: BTreeMap<ProxyId, watch::Sender<Place>>,
 }
 
@@ -37,7 +37,7 @@ impl Publisher {
                 feed.send_modify(|news| news.replace(Arc::clone(manifests), cause));
             } else {
                 let news = News::new(Arc::clone(manifests), cause);
-                self.feeds.insert(Arc::clone(audience), watch::Sender::new(news));
+                self.feeds.insert(audience.clone(), watch::Sender::new(news));
             }
         }
         for (proxy, audience) in &changes.proxies {
@@ -52,11 +52,16 @@ impl Publisher {
     }
 
     /// The seat of a proxy whose row was committed.
-    pub(crate) fn seat(&mut self, proxy: ProxyId, audience: &Arc<Audience>) -> Option<Seat> {
+    pub(crate) fn seat(&mut self, proxy: ProxyId, audience: &Keyed<Audience>) -> Option<Seat> {
         let feed = self.feeds.get(audience)?;
         let (sender, receiver) = watch::channel(Place { feed: feed.subscribe(), moved_by: None });
         self.seats.insert(proxy, sender);
         Some(Seat(receiver))
+    }
+
+    /// When what an audience is to have last changed.
+    pub(crate) fn version(&self, audience: &Keyed<Audience>) -> Option<u64> {
+        self.feeds.get(audience).map(|feed| feed.borrow().manifests.version)
     }
 
     pub(crate) fn leave(&mut self, proxy: ProxyId) {

@@ -5,19 +5,26 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use pilot_base::{FastMap, Hash64, Hasher64};
-use pilot_xds::{Commons, Encoded, Part, Piece, Protocol, Response, TypeUrl};
+use pilot_xds::{Children, Commons, Encoded, Part, Piece, Protocol, Response, TypeUrl};
 use tokio::sync::Notify;
 
+use self::rope::Rope;
+use self::trunk::{Trunk, Trunks};
 use crate::body::SMALL;
+
+mod rope;
+mod trunk;
 
 /// The bytes of resources that many streams are sent at about the same time, put together once.
 ///
 /// A body is cut into blocks, and blocks are shared. Where it is cut depends on what stands there and not on how much
 /// stands before it. So bodies that differ in a few places, as those of proxies with services of their own do, share all
-/// blocks but the few in which they differ.
+/// blocks but the few in which they differ. Of tables that say themselves what they have in common, the common part is
+/// put together once, and each is made of stretches of it and of what is its own.
 #[derive(Default)]
 pub(crate) struct SharedBodies {
     entries: Mutex<FastMap<Hash64, Entry>>,
+    trunks: Trunks,
     /// Runs of resources, which keep their bodies.
     commons: Arc<Commons>,
     filled: Notify,
@@ -47,8 +54,8 @@ struct Grain {
 
 /// What everybody is sent as it is may be cut anywhere.
 const COARSE: Grain = Grain { least: 64 << 10, most: 128 << 10, one_of: 4 };
-/// Of a table of routes each namespace has its own entries among those of all others: a block that has one of them is
-/// kept once for each namespace. Finer ones save little memory, and each is one more frame to write for every stream.
+/// Of what is put together for some proxies only, a block in which they differ is kept once for each of them. Finer ones
+/// save little memory, and each is one more frame to write for every stream.
 const FINE: Grain = Grain { least: 16 << 10, most: 128 << 10, one_of: 8 };
 
 impl SharedBodies {
@@ -60,24 +67,52 @@ impl SharedBodies {
             let pieces: Vec<Piece<'_>> = resources.flat_map(|resource| resource.entry(protocol)).collect();
             return vec![assemble(&pieces, len)];
         }
-        let mut blocks = Vec::new();
+        let mut rope = Rope::default();
         for part in response.resources.parts() {
             match part {
                 Part::Whole(run) => {
-                    let body = run.body(protocol, || self.cut(run.entries(), form, COARSE));
-                    blocks.extend_from_slice(body);
+                    let entries = || run.entries().iter().flat_map(|resource| resource.entry(protocol));
+                    rope.extend(run.body(protocol, || self.cut(entries(), form, COARSE)).iter().cloned());
                 }
-                Part::Some(resources) => blocks.extend(self.cut(resources, form, FINE)),
+                Part::Some(resources) => self.some(resources, form, &mut rope),
             }
         }
-        blocks
+        rope.into_pieces()
     }
 
-    fn cut(&self, resources: &[Arc<Encoded>], form: (TypeUrl, Protocol), grain: Grain) -> Vec<Bytes> {
+    fn some(&self, resources: &[Arc<Encoded>], form: (TypeUrl, Protocol), rope: &mut Rope) {
+        let (_, protocol) = form;
+        let is_table = |resource: &Arc<Encoded>| Trunk::is_worth_it(resource.children());
+        for like in resources.chunk_by(|one, other| !is_table(one) && !is_table(other)) {
+            match like {
+                [table] if is_table(table) => {
+                    rope.copy(table.opening(protocol));
+                    let children = table.children();
+                    self.trunk(children, form).with(children.over(), rope);
+                    rope.extend(children.last().map(|chunk| chunk.bytes().clone()));
+                }
+                others => {
+                    let entries = others.iter().flat_map(|resource| resource.entry(protocol));
+                    rope.extend(self.cut(entries, form, FINE));
+                }
+            }
+        }
+    }
+
+    fn trunk(&self, children: &Children, form: (TypeUrl, Protocol)) -> Arc<Trunk> {
+        self.trunks.of(children.base(), |pieces| self.cut(pieces, form, COARSE))
+    }
+
+    fn cut<'a>(
+        &self,
+        pieces: impl Iterator<Item = Piece<'a>>,
+        form: (TypeUrl, Protocol),
+        grain: Grain,
+    ) -> Vec<Bytes> {
         let (type_url, protocol) = form;
         let mut blocks = Vec::new();
         let mut open = Open::new(type_url, protocol);
-        for piece in resources.iter().flat_map(|resource| resource.entry(protocol)) {
+        for piece in pieces {
             open.add(piece);
             if open.ends_behind(piece, grain) {
                 blocks.push(self.block(&open));
@@ -116,7 +151,14 @@ impl SharedBodies {
     }
 
     fn is_empty(&self) -> bool {
-        self.commons.is_empty() && self.entries.lock().is_empty()
+        self.commons.is_empty() && self.trunks.is_empty() && self.entries.lock().is_empty()
+    }
+
+    /// Forgets what nobody asked for since the last time.
+    fn forget(&self) {
+        self.commons.sweep();
+        self.trunks.sweep();
+        self.entries.lock().retain(|_, entry| std::mem::take(&mut entry.used));
     }
 
     /// Forgets what is not asked for any more. Sleeps while there is nothing to forget.
@@ -126,8 +168,7 @@ impl SharedBodies {
             self.sweeping.store(true, Ordering::Relaxed);
             while !self.is_empty() {
                 tokio::time::sleep(KEEP).await;
-                self.commons.sweep();
-                self.entries.lock().retain(|_, entry| std::mem::take(&mut entry.used));
+                self.forget();
             }
             self.sweeping.store(false, Ordering::Relaxed);
         }
@@ -166,51 +207,4 @@ fn assemble(pieces: &[Piece<'_>], len: usize) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use bytes::Bytes;
-    use pilot_base::Name;
-    use pilot_xds::{Encoded, Parts, Protocol, Response, TypeUrl};
-
-    use super::SharedBodies;
-
-    fn response(names: &[String]) -> Response {
-        let encode = |name: &String| Arc::new(Encoded::new(TypeUrl::Cluster, Name::new(name), &[7; 2000]));
-        Response {
-            type_url: TypeUrl::Cluster,
-            version: "1".to_owned(),
-            nonce: "1".to_owned(),
-            resources: names.iter().map(encode).collect::<Parts>(),
-            removed: Vec::new(),
-        }
-    }
-
-    fn blocks(bodies: &SharedBodies, response: &Response) -> Vec<Bytes> {
-        let resources = || response.resources.iter();
-        let len = resources().map(|resource| resource.len(Protocol::Delta)).sum();
-        let blocks = bodies.of(response, Protocol::Delta, len);
-        let pieces = resources().flat_map(|resource| resource.entry(Protocol::Delta));
-        let whole: Vec<u8> = pieces.flat_map(|piece| piece.bytes).copied().collect();
-        assert_eq!(blocks.concat(), whole, "blocks are the body");
-        blocks
-    }
-
-    #[test]
-    fn bodies_that_differ_in_one_place_share_the_rest() {
-        let bodies = SharedBodies::default();
-        let mut names: Vec<String> = (0..1000).map(|i| format!("c{i:04}")).collect();
-        let common = blocks(&bodies, &response(&names));
-        names.insert(500, "own".to_owned());
-        let own = blocks(&bodies, &response(&names));
-        let is_shared = |block: &&Bytes| common.iter().any(|other| other.as_ptr() == block.as_ptr());
-        let shared = own.iter().filter(is_shared).count();
-        assert!(own.len() > 20, "{} blocks", own.len());
-        assert!(shared + 3 >= own.len(), "{shared} of {}", own.len());
-    }
-
-    #[test]
-    fn what_is_small_is_one_block() {
-        assert_eq!(blocks(&SharedBodies::default(), &response(&["a".to_owned()])).len(), 1);
-    }
-}
+mod tests;

@@ -1,12 +1,13 @@
 //! One xDS stream: a session, and what feeds it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilot_base::{Clock, Hash64, Micros, Millis, Name};
+use pilot_ca::SpiffeId;
 use pilot_model::{Proxy, ProxyId};
 use pilot_xds::{Event, Pacing, Protocol, Response, Session, TypeUrl};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -18,13 +19,15 @@ use crate::body::Outgoing;
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
-use crate::lanes::{LARGE, Lane, Lanes};
+use crate::lanes::{Keeping, LARGE, Lane, Lanes};
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::node;
 use crate::publish::{Feed, Place, Seat};
 use crate::refusal::Refusal;
+use crate::registration::{Membership, Registrar, WorkloadHealth};
 use crate::shared_bodies::SharedBodies;
+use crate::standing::Standing;
 
 /// What all streams share.
 pub(crate) struct Hub {
@@ -34,6 +37,8 @@ pub(crate) struct Hub {
     /// Nothing if streams may begin as they come.
     pub(crate) admission: Option<Mutex<Admission>>,
     pub(crate) gate: Arc<Gate>,
+    /// Nothing if there is nowhere to register workloads.
+    pub(crate) registrar: Option<Arc<dyn Registrar>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     /// Is everything there that proxies need?
@@ -54,9 +59,11 @@ const MAX_REASON: usize = 1 << 10;
 /// So many of the resources that a proxy refuses are named.
 const NAMED: usize = 5;
 
+/// How an agent tells whether its workload is well: as a request that is never answered, with an error if it is not.
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
 /// Types that Istio's agent and proxies may ask for and that have no content yet; asking is no mistake.
-const NOT_SERVED: [&str; 5] = [
-    "type.googleapis.com/istio.v1.HealthInformation",
+const NOT_SERVED: [&str; 4] = [
     "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
     "type.googleapis.com/istio.workload.Address",
     "type.googleapis.com/istio.workload.Workload",
@@ -107,13 +114,18 @@ async fn begin_and_run<M: Incoming>(
         Ok(proxy) => Arc::new(proxy),
         Err(status) => return status,
     };
-    if let Some(identities) = identities
-        && let Err(status) = hub.gate.authorize(&proxy, &identities)
+    if let Some(identities) = &identities
+        && let Err(status) = hub.gate.authorize(&proxy, identities)
     {
         return status;
     }
+    let membership = match join(&hub, &proxy, identities.as_deref()).await {
+        Ok(membership) => membership,
+        Err(status) => return status,
+    };
     let id = hub.engine.next_id();
     let guest = Guest { engine: hub.engine.clone(), id, metrics: Arc::clone(&hub.metrics), proxy };
+    let standing = hub.engine.standings().come(id, Arc::clone(&guest.proxy), hub.clock.now());
     guest.metrics.clients.connected(guest.proxy.version);
     let Some(Seat(seat)) = guest.engine.connect(id, Arc::clone(&guest.proxy)).await else {
         return Status::unavailable("the server is shutting down");
@@ -123,12 +135,29 @@ async fn begin_and_run<M: Incoming>(
     let news = feed.borrow().clone();
     let heard = Heard::new(&news, Arc::clone(hub.engine.bill().guests()));
     let commons = Arc::clone(hub.bodies.commons());
+    let place = At { version: news.manifests.version, joined: 0, unaccepted: None };
     let session = Session::new(M::PROTOCOL, news.manifests, Pacing::default(), commons);
     let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
-    let (reasons, told, large) = Default::default();
-    let (lane, turn) = (Lane::First, None);
-    let stream =
-        Stream { hub, guest, session, seat, feed, heard, out, lane, large, turn, reasons, told, end_at };
+    let (reasons, told) = Default::default();
+    let (lane, turn, keeping) = (Lane::First, None, None);
+    let stream = Stream {
+        hub,
+        guest,
+        membership,
+        session,
+        seat,
+        feed,
+        heard,
+        out,
+        lane,
+        turn,
+        keeping,
+        reasons,
+        told,
+        end_at,
+        standing,
+        place,
+    };
     let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
@@ -147,11 +176,24 @@ async fn admit(hub: &Hub) -> Result<(), Status> {
     Ok(())
 }
 
+/// A workload outside of the platform is registered before its proxy is told anything.
+async fn join(
+    hub: &Hub,
+    proxy: &Proxy,
+    identities: Option<&[SpiffeId]>,
+) -> Result<Option<Box<dyn Membership>>, Status> {
+    let Some(registrar) = &hub.registrar else { return Ok(None) };
+    registrar.join(proxy, identities).await.map_err(|error| {
+        tracing::warn!(target: "ads", "{} is not registered: {error}", proxy.name);
+        error.into()
+    })
+}
+
 /// A health report may come before the proxy introduces itself.
 async fn first_message<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<M>, Status> {
     loop {
         match incoming.next().await? {
-            Some(message) if message.type_url() == NOT_SERVED[0] && message.node()?.is_none() => {}
+            Some(message) if message.type_url() == HEALTH && message.node()?.is_none() => {}
             message => return Ok(message),
         }
     }
@@ -177,6 +219,7 @@ struct Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.engine.disconnect(self.id, self.proxy.name.clone());
+        self.engine.standings().leave(self.id);
         self.metrics.clients.disconnected(&self.proxy);
     }
 }
@@ -184,22 +227,34 @@ impl Drop for Guest {
 struct Stream {
     hub: Arc<Hub>,
     guest: Guest,
+    membership: Option<Box<dyn Membership>>,
     session: Session,
     seat: watch::Receiver<Place>,
     feed: Feed,
     heard: Heard,
     out: Outgoing,
     lane: Lane,
-    /// Listeners and routes that wait for a place.
-    large: VecDeque<Response>,
     /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
     turn: Option<Turn>,
+    /// The place of what the client is reading.
+    keeping: Option<(TypeUrl, Keeping)>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
     told: Vec<Refusal>,
     /// When the client is asked to come anew.
     end_at: Option<Millis>,
+    standing: Arc<Standing>,
+    place: At,
+}
+
+/// Which moment the client is being brought to.
+struct At {
+    /// That of the newest manifests, and of the move to another audience, if that was later.
+    version: u64,
+    joined: u64,
+    /// When the first change was told that it was sent wholly and has not wholly accepted.
+    unaccepted: Option<Micros>,
 }
 
 type Turn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
@@ -210,13 +265,14 @@ impl Stream {
             return status;
         }
         loop {
-            if let Some(at) = self.send_what_is_due().await {
+            if let Some(at) = self.send_what_is_due() {
                 // What was sent is handed to the connection before more is asked of the session: so a client that asks
                 // without reading is not worked for.
                 tokio::task::yield_now().await;
                 self.hub.metrics.pushes.sent(self.hub.clock.micros().saturating_sub(at));
             }
             self.note_arrival();
+            self.note_progress();
             tokio::task::coop::consume_budget().await;
             self.tell_refusals();
             let now = self.hub.clock.now();
@@ -242,6 +298,7 @@ impl Stream {
                     let Place { feed, moved_by } = self.seat.borrow_and_update().clone();
                     self.feed = feed;
                     if let Some(cause) = moved_by {
+                        self.place.joined = cause.epoch;
                         self.heard.moved(&cause, &self.feed.borrow().causes);
                     }
                     self.update();
@@ -260,22 +317,45 @@ impl Stream {
             let now = self.hub.clock.micros();
             self.hub.metrics.pushes.queued(now.saturating_sub(cause.published));
         }
+        self.place.version = news.manifests.version;
         self.session.update(news.manifests);
     }
 
     /// A change has come to its end once the client was sent all of it.
     fn note_arrival(&mut self) {
         if self.heard.is_under_way()
-            && self.large.is_empty()
             && self.session.is_up_to_date()
             && let Some(arrived) = self.heard.arrived()
         {
             self.hub.metrics.pushes.converged(self.hub.clock.micros().saturating_sub(arrived));
+            self.place.unaccepted.get_or_insert(arrived);
+        }
+    }
+
+    /// Writes down what the client has accepted, for whoever waits for it.
+    fn note_progress(&mut self) {
+        let At { version, joined, .. } = self.place;
+        let newest = version.max(joined);
+        // Who has all that an audience is to have has all that went before it was moved there.
+        let through = TypeUrl::ALL.map(|type_url| {
+            self.session.accepted(type_url).map(|moment| if moment == version { newest } else { moment })
+        });
+        let is_current = self.session.is_up_to_date() && through.iter().all(|at| *at == Some(newest));
+        if is_current && let Some(arrived) = self.place.unaccepted.take() {
+            self.hub.metrics.pushes.accepted(self.hub.clock.micros().saturating_sub(arrived));
+        }
+        let behind = (!is_current).then(|| self.hub.clock.now());
+        if self.standing.come_to(through, behind) {
+            self.guest.engine.standings().moved();
         }
     }
 
     fn request<M: Incoming>(&mut self, message: M) -> Result<(), Status> {
         let Some(type_url) = TypeUrl::parse(message.type_url()) else {
+            if message.type_url() == HEALTH {
+                self.note_health(message.error());
+                return Ok(());
+            }
             return self.unknown(message.type_url());
         };
         self.hub.metrics.clients.received(message.size());
@@ -288,7 +368,20 @@ impl Stream {
         for event in self.session.take_events() {
             self.note(event, code);
         }
+        // What is sent next is under way again.
+        self.note_progress();
         Ok(())
+    }
+
+    fn note_health(&self, error: Option<&str>) {
+        let health =
+            error.map_or(WorkloadHealth::Healthy, |error| WorkloadHealth::Unhealthy(error.to_owned()));
+        match &self.membership {
+            Some(membership) => membership.health(health),
+            None => tracing::debug!(
+                target: "ads", "{} tells about its health, and is not registered", self.guest.proxy.name
+            ),
+        }
     }
 
     fn unknown(&self, url: &str) -> Result<(), Status> {
@@ -301,40 +394,36 @@ impl Stream {
         Err(Status::invalid_argument(format!("unknown type URL {short:?}")))
     }
 
-    /// Tells when the last of it was ready to be sent, if there was anything.
-    ///
-    /// Small things overtake large listeners and routes. Nothing overtakes clusters and endpoints, as what follows them
-    /// counts on them.
-    async fn send_what_is_due(&mut self) -> Option<Micros> {
+    /// Tells when the last of it was ready to be sent, if there was anything. What is large waits for a place, and is
+    /// overtaken by what is small.
+    fn send_what_is_due(&mut self) -> Option<Micros> {
         let mut sent = None;
         let mut began = self.hub.clock.micros();
-        while let Some(response) = self.session.poll(self.hub.clock.now()) {
-            if response.len(self.session.protocol()) < LARGE {
-                began = self.send(&response, began);
-            } else if matches!(response.type_url, TypeUrl::Listener | TypeUrl::Route) {
-                self.large.push_back(response);
-                continue;
-            } else {
-                // A turn that nobody looks at while this waits would take a place away from who could use it; with enough
-                // streams that wait like this nobody would ever get one.
-                self.turn = None;
-                let _place = self.hub.lanes.place(self.lane).await;
-                began = self.send(&response, self.hub.clock.micros());
-            }
+        while let Some(response) = self.session.poll_within(self.hub.clock.now(), LARGE) {
+            began = self.send(&response, began);
             sent = Some(began);
+            if self.lane == Lane::Push && self.session.is_news(&response) {
+                self.hub.lanes.told(began);
+            }
         }
-        if self.turn.is_none() && !self.large.is_empty() {
+        if self.turn.is_none() && self.session.holds_back() {
             let (hub, lane) = (Arc::clone(&self.hub), self.lane);
-            self.turn = Some(Box::pin(async move { hub.lanes.place(lane).await }));
+            self.turn = Some(Box::pin(async move { hub.lanes.place(lane, &*hub.clock).await }));
         }
         self.hub.bodies.touched();
         sent
     }
 
-    fn send_large(&mut self, _place: Option<OwnedSemaphorePermit>) {
+    /// Sends what a place was waited for, as it is now. The place is kept until the client has answered.
+    fn send_large(&mut self, place: Option<OwnedSemaphorePermit>) {
         self.turn = None;
-        if let Some(response) = self.large.pop_front() {
-            self.send(&response, self.hub.clock.micros());
+        while let Some(response) = self.session.poll(self.hub.clock.now()) {
+            let sent = self.send(&response, self.hub.clock.micros());
+            if response.len(self.session.protocol()) > LARGE {
+                let place = place.filter(|_| self.lane == Lane::Push);
+                self.keeping = place.map(|place| (response.type_url, self.hub.lanes.keep(place, sent)));
+                return;
+            }
         }
     }
 
@@ -346,22 +435,36 @@ impl Stream {
         let shared = self.hub.bodies.of(response, protocol, len - tail.len());
         self.out.send(&tail, shared);
         self.heard.sent(response.type_url, &response.version, len);
+        self.standing.sent(response.type_url, &response.nonce, self.hub.clock.now());
         let now = self.hub.clock.micros();
         self.hub.metrics.pushes.pushed(response.type_url, len, now.saturating_sub(began));
+        tracing::debug!(
+            target: "ads", "{}: PUSH for node:{}-{} resources:{} removed:{} size:{len}",
+            response.type_url, self.guest.proxy.name, self.guest.id, response.resources.len(), response.removed.len()
+        );
         now
     }
 
     fn note(&mut self, event: Event, code: i32) {
+        if let Event::Accepted(answered) | Event::Refused { type_url: answered, .. } = &event {
+            self.keeping.take_if(|(type_url, _)| type_url == answered);
+        }
         match event {
-            // Routes are what a proxy asks for last.
-            Event::Accepted(TypeUrl::Route) => self.lane = Lane::Push,
-            Event::Accepted(_) => {}
+            Event::Accepted(type_url) => {
+                self.standing.answered(type_url, None);
+                // Routes are what a proxy asks for last.
+                if type_url == TypeUrl::Route {
+                    self.lane = Lane::Push;
+                }
+            }
             Event::Stale(type_url) => self.hub.metrics.clients.stale(type_url),
             Event::Refused { type_url, error, .. } => {
                 let (name, id) = (&self.guest.proxy.name, self.guest.id);
                 tracing::warn!(target: "ads", "{type_url}: ACK ERROR {name}-{id} {error}");
                 self.hub.metrics.clients.refused(type_url, name, code.into());
-                self.reasons.insert(type_url, cut(error, MAX_REASON));
+                let reason = cut(error, MAX_REASON);
+                self.standing.answered(type_url, Some(&reason));
+                self.reasons.insert(type_url, reason);
             }
         }
     }
@@ -378,7 +481,9 @@ impl Stream {
         let refusals: Vec<Refusal> = by_type.iter().map(|(t, names)| self.refusal(*t, names)).collect();
         if refusals != self.told {
             self.told.clone_from(&refusals);
+            self.standing.refuses(&refusals);
             self.guest.engine.refusals(self.guest.id, refusals);
+            self.guest.engine.standings().moved();
         }
         if by_type.is_empty() {
             self.reasons.clear();
@@ -418,3 +523,6 @@ async fn until(wake: Option<Millis>, now: Millis) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::gather::Gather;
+
 /// Who connects and says nothing does not keep a place.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// So many may be at it at once; the rest waits in the kernel. Each needs some tens of kilobytes meanwhile.
@@ -36,7 +38,7 @@ pub(crate) struct Peer {
 }
 
 pub(crate) struct Connection {
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Gather<TcpStream>>,
     peer: Peer,
 }
 
@@ -75,7 +77,7 @@ pub(crate) async fn accept(
 async fn handshake(stream: TcpStream, address: SocketAddr, config: Arc<ServerConfig>) -> Option<Connection> {
     // A client that is gone already shows it in the handshake.
     let _gone = stream.set_nodelay(true);
-    match tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
+    match tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(Gather::waiting(stream))).await {
         Ok(Ok(stream)) => Some(Connection::new(stream)),
         Ok(Err(error)) => {
             tracing::debug!(target: "ads", "TLS handshake with {address} failed: {error}");
@@ -89,11 +91,12 @@ async fn handshake(stream: TcpStream, address: SocketAddr, config: Arc<ServerCon
 }
 
 impl Connection {
-    fn new(stream: TlsStream<TcpStream>) -> Self {
+    fn new(mut stream: TlsStream<Gather<TcpStream>>) -> Self {
+        stream.get_mut().0.start();
         let (tcp, session) = stream.get_ref();
         let leaf = session.peer_certificates().and_then(|chain| chain.first());
         let identities = leaf.map(|leaf| pilot_ca::identities(leaf).into());
-        let peer = Peer { address: tcp.peer_addr().ok(), identities };
+        let peer = Peer { address: tcp.stream().peer_addr().ok(), identities };
         Self { stream, peer }
     }
 }

@@ -3,8 +3,8 @@
 //! * [`protocol_run`]: made-up resources, a hostile network and clients that refuse, over one `Session`. It checks that
 //!   the client ends with what there is, never holds a route to a cluster it cannot use, is not asked to refuse the same
 //!   thing twice, is told only differences when it comes back, and that the server never forgets to wake up. Some clients ask
-//!   for clusters when a request needs them, some for listeners only when their clusters can be used, and listeners and
-//!   routes may wait on the server, as large ones do, while clusters and endpoints overtake them.
+//!   for clusters when a request needs them, some for listeners only when their clusters can be used, and what
+//!   is large may wait on the server, while what is small overtakes it.
 //! * [`plane_run`]: services and rules that change, through the whole pipeline, over one `Session`. It checks the same, and
 //!   that a second replica which was told everything at once, in another order, has the same bytes, and that memory returns
 //!   when everything is gone.
@@ -127,6 +127,21 @@ mod tests {
                 assert!(findings.is_empty(), "{}", findings.join("\n"));
             })*
         };
+    }
+
+    /// What was wrong once stays looked at: a stand-in that took no part in the search for who is refused, and routes that
+    /// came before the listeners which name them.
+    #[test]
+    fn seeds_that_found_something_once() {
+        let findings: Vec<String> =
+            [15_983, 32_334, 33_181].into_iter().flat_map(crate::protocol_run).collect();
+        assert!(findings.is_empty(), "{}", findings.join("\n"));
+    }
+
+    /// Endpoints whose time was up waited for their cluster, and nobody remembered when that was due.
+    #[test]
+    fn seeds_of_the_plane_that_found_something_once() {
+        assert_eq!(crate::plane_run(481), Vec::<String>::new());
     }
 
     seeds! {

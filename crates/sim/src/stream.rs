@@ -16,6 +16,9 @@ use crate::rng::Rng;
 /// What a run found wrong.
 pub type Findings = Vec<String>;
 
+/// Nothing fits, or what is short, or everything.
+const ROOMS: [usize; 4] = [0, 100, 200, usize::MAX];
+
 pub struct Stream<'a, P: Plane> {
     pub plane: &'a mut P,
     rng: Rng,
@@ -27,8 +30,10 @@ pub struct Stream<'a, P: Plane> {
     pub client: Client,
     to_server: VecDeque<(Millis, Request)>,
     to_client: VecDeque<(Millis, Response)>,
-    /// Large listeners and routes, which wait for a place and are overtaken by everything else.
-    waiting: VecDeque<(Millis, Response)>,
+    /// What is longer waits for a place and is overtaken by everything else.
+    room: usize,
+    /// When there is a place for it.
+    turn: Option<Millis>,
     pub refusals_seen: usize,
     /// What happened, line by line, if anybody wants to know.
     pub trace: Option<Vec<String>>,
@@ -40,6 +45,7 @@ impl<'a, P: Plane> Stream<'a, P> {
         let least = rng.pick(&[1, 1, 3, usize::MAX]).copied().unwrap_or(1);
         let commons = Arc::new(Commons::with_least(least));
         let session = Session::new(protocol, plane.manifests(), Pacing::default(), Arc::clone(&commons));
+        let room = rng.pick(&ROOMS).copied().unwrap_or(usize::MAX);
         let habit = rng.pick(&[Habit::AllAtOnce, Habit::ClustersFirst]).copied();
         let client = Client::new(protocol, manner, habit.unwrap_or(Habit::AllAtOnce));
         let mut stream = Self {
@@ -52,7 +58,8 @@ impl<'a, P: Plane> Stream<'a, P> {
             client,
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
-            waiting: VecDeque::new(),
+            room,
+            turn: None,
             refusals_seen: 0,
             trace: None,
         };
@@ -90,24 +97,35 @@ impl<'a, P: Plane> Stream<'a, P> {
 
     /// The server does what it can do now.
     fn pump(&mut self) {
-        while let Some(response) = self.session.poll(self.now) {
-            self.note(|| {
-                format!(
-                    "server sends {} #{}: {:?} gone {:?}",
-                    response.type_url, response.nonce, response.resources, response.removed
-                )
-            });
-            let can_wait = matches!(response.type_url, TypeUrl::Listener | TypeUrl::Route);
-            if can_wait && self.rng.chance(30) {
-                let at = self.now + self.rng.below(2_000);
-                let last = self.waiting.back().map_or(0, |(at, _)| *at);
-                self.waiting.push_back((at.max(last), response));
-            } else {
-                self.send_to_client(response);
-            }
+        while let Some(response) = self.session.poll_within(self.now, self.room) {
+            self.send(response);
+        }
+        if self.turn.is_none() && self.session.holds_back() {
+            self.turn = Some(self.now + self.rng.below(2_000));
         }
         let refused = |event: &Event| matches!(event, Event::Refused { .. });
         self.refusals_seen += self.session.take_events().iter().filter(|e| refused(e)).count();
+    }
+
+    /// There is a place for something large.
+    fn send_large(&mut self) {
+        while let Some(response) = self.session.poll(self.now) {
+            let is_large = response.len(self.protocol) > self.room;
+            self.send(response);
+            if is_large {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, response: Response) {
+        self.note(|| {
+            format!(
+                "server sends {} #{}: {:?} gone {:?}",
+                response.type_url, response.nonce, response.resources, response.removed
+            )
+        });
+        self.send_to_client(response);
     }
 
     pub fn change(&mut self) {
@@ -127,7 +145,7 @@ impl<'a, P: Plane> Stream<'a, P> {
         self.note(|| "the connection breaks".to_owned());
         self.to_server.clear();
         self.to_client.clear();
-        self.waiting.clear();
+        self.turn = None;
         if self.rng.chance(50) {
             self.commons.sweep();
         }
@@ -139,7 +157,7 @@ impl<'a, P: Plane> Stream<'a, P> {
     /// Goes to the next thing that happens by itself. Nothing else wakes the server: a forgotten wake-up shows.
     fn step(&mut self) -> bool {
         let due = |queue: &VecDeque<(Millis, Response)>| queue.front().map(|(at, _)| *at);
-        let arrivals = [self.to_server.front().map(|(at, _)| *at), due(&self.to_client), due(&self.waiting)];
+        let arrivals = [self.to_server.front().map(|(at, _)| *at), due(&self.to_client), self.turn];
         let Some(next) = arrivals.into_iter().chain([self.session.wake_at()]).flatten().min() else {
             return false;
         };
@@ -154,8 +172,8 @@ impl<'a, P: Plane> Stream<'a, P> {
             let request = self.heard(request);
             self.session.request(request);
         }
-        if let Some((_, response)) = self.waiting.pop_front_if(|(at, _)| *at <= self.now) {
-            self.send_to_client(response);
+        if self.turn.take_if(|at| *at <= self.now).is_some() {
+            self.send_large();
         }
         if let Some((_, response)) = self.to_client.pop_front_if(|(at, _)| *at <= self.now) {
             self.note(|| format!("client gets  {} #{}", response.type_url, response.nonce));

@@ -4,29 +4,27 @@ use std::time::Duration;
 
 use data_encoding::BASE64;
 use pilot_base::Name;
-use pilot_config::ReadOptions;
-use pilot_source::{Ended, Running, Session, Sink, Source, Teller, follow};
+use pilot_source::{Contact, Ended, Running, Session, Sink, Source, Suspicion, Teller, follow};
 use pilot_source_http::{Client, ClientError, ClientOptions, TlsError, encoded};
-use pilot_source_store::Documents;
+use pilot_source_store::{Documents, StoreOptions};
 use serde::Deserialize;
+
+use crate::ask::is_filtered;
 
 /// How the store is followed.
 pub struct ConsulKvOptions {
-    /// How people call it.
-    pub name: Name,
+    pub store: StoreOptions,
     pub client: ClientOptions,
     /// Documents stand below this key.
     pub prefix: String,
     pub datacenter: String,
-    pub read: ReadOptions,
     /// How long a question may wait at Consul.
     pub wait: Duration,
 }
 
 /// A part of Consul's key-value store.
 pub struct ConsulKv {
-    name: Name,
-    read: ReadOptions,
+    options: StoreOptions,
     store: Store,
 }
 
@@ -46,47 +44,75 @@ struct Pair {
 
 impl ConsulKv {
     pub fn open(options: ConsulKvOptions) -> Result<Self, TlsError> {
-        let ConsulKvOptions { name, client, prefix, datacenter, read, wait } = options;
+        let ConsulKvOptions { store: options, client, prefix, datacenter, wait } = options;
         let prefix = format!("{}/", prefix.trim_matches('/'));
         let parts: Vec<String> = prefix.split('/').map(encoded).collect();
         let scope =
             if datacenter.is_empty() { String::new() } else { format!("&dc={}", encoded(&datacenter)) };
         let path = format!("/v1/kv/{}?recurse=true{scope}", parts.join("/"));
-        Ok(Self { name, read, store: Store { client: Client::new(client)?, prefix, path, wait } })
+        Ok(Self { options, store: Store { client: Client::new(client)?, prefix, path, wait } })
     }
 }
 
 impl Source for ConsulKv {
     fn name(&self) -> Name {
-        self.name.clone()
+        self.options.name.clone()
+    }
+
+    fn contact(&self) -> Option<Contact> {
+        Some(self.options.contact.clone())
     }
 
     fn run(self: Box<Self>, sink: Sink) -> Running {
-        Box::pin(follow(self.store, Documents::new(self.name, self.read), sink))
+        Box::pin(follow(self.store, Documents::new(self.options), sink))
     }
 }
 
 impl Session<Documents> for Store {
     async fn follow(&mut self, teller: &mut Teller<Documents>) -> Ended {
-        let mut at = 0;
-        loop {
-            let (documents, index) = match self.ask(at).await {
-                Ok(answer) => answer,
-                Err(error) => return Ended::lost(error),
-            };
-            // An index that goes backwards means that Consul has begun anew, and so do we.
-            at = if index < at { 0 } else { index };
-            let batch = teller.shelf.replace(documents);
-            if let Err(ended) = teller.tell(batch).await {
-                return ended;
-            }
+        match self.watch(teller).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
         }
     }
 }
 
+enum Never {}
+
+/// What stands below the key.
+struct Found {
+    documents: Vec<(String, Vec<u8>)>,
+    index: u64,
+    /// Are there keys that the token may not see?
+    is_filtered: bool,
+}
+
 impl Store {
+    async fn watch(&self, teller: &mut Teller<Documents>) -> Result<Never, Ended> {
+        let (mut at, mut was_filtered) = (0, false);
+        loop {
+            let found = teller.until(self.ask(at)).await?.map_err(Ended::lost)?;
+            let Found { documents, index, is_filtered } = found;
+            if is_filtered && documents.is_empty() {
+                return Err(Ended::lost("the token may not see what is there"));
+            }
+            if index < at {
+                teller.shelf.doubt(Suspicion::KnowsLess);
+                return Err(Ended::lost("it has begun anew"));
+            }
+            if is_filtered && !was_filtered {
+                teller.shelf.doubt(Suspicion::KnowsLess);
+            }
+            was_filtered = is_filtered;
+            at = index;
+            teller.shelf.warn(is_filtered.then(|| "the token may not see all of it".to_owned()));
+            let batch = teller.shelf.replace(documents);
+            teller.tell(batch).await?;
+        }
+    }
+
     /// All documents, as soon as they are no longer those of an index.
-    async fn ask(&self, at: u64) -> Result<(Vec<(String, Vec<u8>)>, u64), ClientError> {
+    async fn ask(&self, at: u64) -> Result<Found, ClientError> {
         let path = &self.path;
         let answer = if at == 0 {
             self.client.get(path, Duration::ZERO).await?
@@ -95,12 +121,12 @@ impl Store {
             self.client.get(&query, self.wait + self.wait / 16).await?
         };
         let index = answer.number("x-consul-index");
-        let index = index.ok_or_else(|| answer.wrong("it has no X-Consul-Index"))?;
+        let index = index.ok_or_else(|| answer.wrong("it has no X-Consul-Index"))?.max(1);
+        let (mut documents, is_filtered) = (Vec::new(), is_filtered(&answer));
         if answer.status == http::StatusCode::NOT_FOUND {
-            return Ok((Vec::new(), index.max(1)));
+            return Ok(Found { documents, index, is_filtered });
         }
         let answer = answer.ok()?;
-        let mut documents = Vec::new();
         for pair in answer.json::<Vec<Pair>>()? {
             let key = pair.key.strip_prefix(&self.prefix).unwrap_or(&pair.key);
             // A key that ends like a folder is one.
@@ -110,6 +136,6 @@ impl Store {
             let value = BASE64.decode(pair.value.unwrap_or_default().as_bytes());
             documents.push((key.to_owned(), value.map_err(|error| answer.wrong(error))?));
         }
-        Ok((documents, index.max(1)))
+        Ok(Found { documents, index, is_filtered })
     }
 }

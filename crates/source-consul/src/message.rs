@@ -14,6 +14,14 @@ pub(crate) struct Check {
     pub(crate) node: String,
     pub(crate) service_name: String,
     pub(crate) status: String,
+}
+
+/// A node, in the list of all.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Listed {
+    pub(crate) node: String,
+    #[serde(default)]
     pub(crate) modify_index: u64,
 }
 
@@ -54,13 +62,21 @@ pub(crate) struct Service {
     pub(crate) weights: Weights,
     #[serde(default)]
     pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) modify_index: u64,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Weights {
     passing: u32,
     warning: u32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self { passing: 1, warning: 1 }
+    }
 }
 
 impl Entry {
@@ -73,6 +89,7 @@ impl Entry {
         let Self { node, service, checks } = self;
         let status = worst(checks.as_deref().unwrap_or_default());
         let Weights { passing, warning } = service.weights;
+        let weight = if status == Status::Warning { warning } else { passing };
         let node_meta = node.meta.unwrap_or_default();
         let mut metadata = BTreeMap::new();
         for tag in service.tags.unwrap_or_default() {
@@ -92,8 +109,10 @@ impl Entry {
             metadata,
             locality: locality.unwrap_or(node.datacenter),
             network: node_meta.get("network").cloned().unwrap_or_default(),
-            weight: if status == Status::Warning { warning } else { passing },
-            is_unhealthy: status == Status::Critical,
+            weight,
+            // Who has no weight while it warns is not to be called while it does.
+            is_unhealthy: status == Status::Critical || (status == Status::Warning && weight == 0),
+            ..Instance::default()
         }
     }
 }

@@ -1,16 +1,18 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pilot_base::Name;
 use pilot_source::{
-    Batch, Ended, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow,
+    Batch, Contact, Ended, Readings, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source,
+    Suspicion, Teller, follow, until_due,
 };
-use pilot_source_http::{Answer, Client, ClientError, ClientOptions, TlsError, encoded, parts};
-use serde_json::Value;
+use pilot_source_http::{Answer, Client, ClientError, ClientOptions, TlsError, encoded};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::catalog::{Catalog, Named};
-use crate::message::{Check, Entry};
+use crate::ask::{Consul, Read, Topic, checks, index, is_filtered, nodes};
+use crate::catalog::{Catalog, Services};
+use crate::sweep::Sweep;
 
 /// How Consul is followed.
 pub struct ConsulOptions {
@@ -31,18 +33,8 @@ pub struct ConsulSource {
     consul: Consul,
 }
 
-#[derive(Clone)]
-struct Consul {
-    client: Client,
-    /// What every question has: `dc=…&ns=…`.
-    scope: String,
-    wait: Duration,
-}
-
-/// So many services are asked for at once.
+/// So many services are looked at at once.
 const AT_ONCE: usize = 16;
-/// Asking for all services may take this part of the time.
-const SHARE: u32 = 10;
 /// What belongs to Consul itself.
 const OWN_SERVICE: &str = "consul";
 
@@ -61,6 +53,10 @@ impl Source for ConsulSource {
         self.registry.name.clone()
     }
 
+    fn contact(&self) -> Option<Contact> {
+        Some(self.registry.contact.clone())
+    }
+
     fn run(self: Box<Self>, sink: Sink) -> Running {
         Box::pin(follow(self.consul, Shelf::new(self.registry), sink))
     }
@@ -68,7 +64,11 @@ impl Source for ConsulSource {
 
 impl Session for Consul {
     async fn follow(&mut self, teller: &mut Teller) -> Ended {
-        match self.watch(teller).await {
+        let watch = match Watch::begin(self.clone(), teller).await {
+            Ok(watch) => watch,
+            Err(ended) => return ended,
+        };
+        match watch.go_on(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
@@ -77,186 +77,263 @@ impl Session for Consul {
 
 enum Never {}
 
-/// What one of the questions has said, with the index to ask with next.
-enum Said {
-    Services(Answer),
-    Checks(Answer),
+/// What has happened.
+enum Heard {
+    Topic(Topic, Result<Answer, ClientError>),
+    Service(String, Result<Read, ClientError>),
+    Index(String, Result<u64, ClientError>),
+    /// It is time for something.
+    Time,
+    Broken,
 }
 
-impl Consul {
-    async fn watch(&self, teller: &mut Teller) -> Result<Never, Ended> {
-        let mut catalog = Catalog::default();
-        let services = self.ask("/v1/catalog/services", 0).await?;
-        let checks = self.ask("/v1/health/state/any", 0).await?;
-        let (mut services_at, mut checks_at) = (index(&services)?, index(&checks)?);
-        catalog.take_services(own_removed(&services)?);
-        catalog.take_checks(read_checks(&checks)?);
-        let all: Vec<String> = catalog.services().cloned().collect();
-        let mut spent = Instant::now();
-        let found = self.registrations(all).await?;
-        let mut sweep = Sweep::new(spent.elapsed());
-        let batch = teller.shelf.replace(found);
-        teller.tell(batch).await?;
+/// One session: what is known, and which questions are asked.
+struct Watch {
+    consul: Consul,
+    catalog: Catalog,
+    indices: BTreeMap<Topic, u64>,
+    /// May the token see less than there is?
+    is_filtered: bool,
+    waiting: JoinSet<(Topic, Result<Answer, ClientError>)>,
+    readings: Readings<Result<Read, ClientError>>,
+    sweep: Sweep,
+    looking: JoinSet<(String, Result<u64, ClientError>)>,
+}
 
-        let mut waiting = JoinSet::new();
-        self.wait_for(&mut waiting, Question::Services(services_at));
-        self.wait_for(&mut waiting, Question::Checks(checks_at));
-        loop {
-            let said = tokio::select! {
-                said = waiting.join_next() => Some(said),
-                () = sweep.due() => None,
-            };
-            let named = match said {
-                None => {
-                    spent = Instant::now();
-                    let all: Vec<String> = catalog.services().cloned().collect();
-                    let found = self.registrations(all).await?;
-                    sweep = Sweep::new(spent.elapsed());
-                    let batch = teller.shelf.replace(found);
-                    teller.tell(batch).await?;
-                    continue;
-                }
-                Some(Some(Ok(Ok(Said::Services(answer))))) => {
-                    let at = index(&answer)?;
-                    if at != services_at {
-                        sweep.ask();
-                    }
-                    services_at = next(services_at, at);
-                    self.wait_for(&mut waiting, Question::Services(services_at));
-                    catalog.take_services(own_removed(&answer)?)
-                }
-                Some(Some(Ok(Ok(Said::Checks(answer))))) => {
-                    checks_at = next(checks_at, index(&answer)?);
-                    self.wait_for(&mut waiting, Question::Checks(checks_at));
-                    let (named, of_nodes) = catalog.take_checks(read_checks(&answer)?);
-                    if of_nodes {
-                        sweep.ask();
-                    }
-                    named
-                }
-                Some(Some(Ok(Err(error)))) => return Err(Ended::lost(error)),
-                Some(Some(Err(_)) | None) => return Err(Ended::lost("asking broke off")),
-            };
-            self.tell(named, teller).await?;
-        }
-    }
-
-    async fn tell(&self, named: Named, teller: &mut Teller) -> Result<(), Ended> {
-        let mut batch = Batch::default();
-        let mut add = |one: Batch| {
-            batch.events.extend(one.events);
-            batch.issues.extend(one.issues);
+impl Watch {
+    /// Asks for everything, and tells it.
+    async fn begin(consul: Consul, teller: &mut Teller) -> Result<Self, Ended> {
+        let now = Instant::now();
+        let mut watch = Self {
+            consul,
+            catalog: Catalog::default(),
+            indices: BTreeMap::new(),
+            is_filtered: false,
+            waiting: JoinSet::new(),
+            readings: Readings::default(),
+            sweep: Sweep::new(now),
+            looking: JoinSet::new(),
         };
-        let asked = self.registrations(named.changed.into_iter().collect()).await?;
-        add(teller.shelf.found());
-        asked.iter().for_each(|registration| add(teller.shelf.put(registration)));
-        named.gone.iter().for_each(|name| add(teller.shelf.remove(name)));
-        teller.tell(batch).await
-    }
-
-    fn wait_for(&self, waiting: &mut JoinSet<Result<Said, ClientError>>, question: Question) {
-        let consul = self.clone();
-        waiting.spawn(async move {
-            match question {
-                Question::Services(at) => consul.page("/v1/catalog/services", at).await.map(Said::Services),
-                Question::Checks(at) => consul.page("/v1/health/state/any", at).await.map(Said::Checks),
-            }
-        });
-    }
-
-    async fn ask(&self, path: &str, at: u64) -> Result<Answer, Ended> {
-        self.page(path, at).await.map_err(Ended::lost)
-    }
-
-    async fn page(&self, path: &str, at: u64) -> Result<Answer, ClientError> {
-        let scope = &self.scope;
-        if at == 0 {
-            return self.client.page(&format!("{path}?stale=true{scope}"), Duration::ZERO).await;
+        for topic in Topic::ALL {
+            let answer = watch.consul.about(topic, 0).await.map_err(Ended::lost)?;
+            watch.indices.insert(topic, index(&answer).map_err(Ended::lost)?);
+            watch.is_filtered |= topic == Topic::Services && is_filtered(&answer);
+            let found = watch.take(topic, &answer)?;
+            watch.readings.add(found.services);
         }
-        let wait = self.wait;
-        let query = format!("{path}?index={at}&wait={}ms{scope}", wait.as_millis());
-        // Consul adds up to a sixteenth by chance.
-        self.client.page(&query, wait + wait / 16).await
+        let all = watch.everything().await?;
+        teller.shelf.warn(watch.is_filtered.then(|| "the token may not see everything".to_owned()));
+        let batch = teller.shelf.replace(all);
+        teller.tell(batch).await?;
+        for topic in Topic::ALL {
+            watch.wait_for(topic, Duration::ZERO);
+        }
+        Ok(watch)
     }
 
-    /// Asks for services, some at once. One that is gone meanwhile has no instances.
-    async fn registrations(&self, names: Vec<String>) -> Result<Vec<Registration>, Ended> {
-        let (mut asking, mut out) = (JoinSet::new(), Vec::with_capacity(names.len()));
-        let mut names = names.into_iter();
+    /// Reads all services that are known. If not one can be read, it is not about one of them.
+    async fn everything(&mut self) -> Result<Vec<Registration>, Ended> {
+        let mut all = Vec::new();
         loop {
-            while asking.len() < AT_ONCE {
-                let Some(name) = names.next() else { break };
-                let consul = self.clone();
-                asking.spawn(async move { consul.registration(name).await });
-            }
-            match asking.join_next().await {
-                None => return Ok(out),
-                Some(Ok(found)) => out.push(found.map_err(Ended::lost)?),
-                Some(Err(_)) => return Err(Ended::lost("asking broke off")),
-            }
+            self.read_on();
+            let Some(read) = self.readings.next().await else { break };
+            let (name, read) = read?;
+            all.push(self.registration(&name, read)?);
+        }
+        match all.iter().find_map(|one| one.trouble.clone()) {
+            Some(why) if all.iter().all(|one| one.trouble.is_some()) => Err(Ended::Lost(why)),
+            _ => Ok(all),
         }
     }
 
-    async fn registration(&self, name: String) -> Result<Registration, ClientError> {
-        let answer = self.page(&format!("/v1/health/service/{}", encoded(&name)), 0).await?;
-        let mut registration = Registration { name, ..Registration::default() };
-        for (i, entry) in parts::<Entry>(answer.json::<Value>()?).into_iter().enumerate() {
-            match entry {
-                Ok(entry) if entry.is_instance() => registration.instances.push(entry.instance()),
-                Ok(_) => {}
-                Err(why) => registration.unreadable.push((i.to_string(), why)),
+    async fn go_on(mut self, teller: &mut Teller) -> Result<Never, Ended> {
+        loop {
+            self.read_on();
+            self.look_on();
+            let heard = teller.until(self.heard()).await?;
+            let mut batch = Batch::default();
+            self.take_in(heard, teller, &mut batch)?;
+            // What has come meanwhile is told together with it.
+            while let Some(read) = self.readings.try_next() {
+                let (name, read) = read?;
+                self.take_in(Heard::Service(name, read), teller, &mut batch)?;
             }
+            teller.tell(batch).await?;
+        }
+    }
+
+    async fn heard(&mut self) -> Heard {
+        // What is being read may be what would be looked for.
+        let sweep = self.sweep.due().filter(|_| self.readings.is_idle());
+        let due = self.readings.due().into_iter().chain(sweep).min();
+        tokio::select! {
+            biased;
+            Some(read) = self.readings.next() => {
+                read.map_or(Heard::Broken, |(name, read)| Heard::Service(name, read))
+            }
+            Some(said) = self.waiting.join_next() => {
+                said.map_or(Heard::Broken, |(topic, answer)| Heard::Topic(topic, answer))
+            }
+            Some(seen) = self.looking.join_next() => {
+                seen.map_or(Heard::Broken, |(name, index)| Heard::Index(name, index))
+            }
+            () = until_due(due) => Heard::Time,
+        }
+    }
+
+    fn take_in(&mut self, heard: Heard, teller: &mut Teller, batch: &mut Batch) -> Result<(), Ended> {
+        match heard {
+            Heard::Broken => return Err(Ended::lost("asking broke off")),
+            Heard::Topic(topic, answer) => {
+                let answer = answer.map_err(Ended::lost)?;
+                self.advance(topic, &answer, teller)?;
+                let Found { services, gone } = self.take(topic, &answer)?;
+                self.readings.add(services);
+                gone.iter().for_each(|name| batch.extend(teller.shelf.remove(name)));
+                self.wait_for(topic, pace(&answer));
+            }
+            Heard::Service(name, read) => {
+                let registration = self.registration(&name, read)?;
+                // One that went meanwhile is told to be gone.
+                if self.catalog.has(&registration.name) {
+                    batch.extend(teller.shelf.put(registration));
+                }
+            }
+            Heard::Index(name, index) => {
+                self.sweep.done(Instant::now());
+                if self.catalog.is_stale(&name, known(index)?.unwrap_or_default()) {
+                    self.readings.add([name]);
+                }
+            }
+            Heard::Time => self.on_time(Instant::now()),
+        }
+        Ok(())
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.readings.try_again(now);
+        if self.sweep.due().is_some_and(|due| due <= now) {
+            self.sweep.begin(self.catalog.by_last_change(), now);
+        }
+    }
+
+    /// An index that goes backwards means that Consul has begun anew, and so do we.
+    fn advance(&mut self, topic: Topic, answer: &Answer, teller: &mut Teller) -> Result<(), Ended> {
+        let now = index(answer).map_err(Ended::lost)?;
+        let before = self.indices.insert(topic, now).unwrap_or_default();
+        if now < before {
+            teller.shelf.doubt(Suspicion::KnowsLess);
+            return Err(Ended::lost("it has begun anew"));
+        }
+        if topic == Topic::Services {
+            match (self.is_filtered, is_filtered(answer)) {
+                (false, true) => {
+                    teller.shelf.doubt(Suspicion::KnowsLess);
+                    return Err(Ended::lost("the token may not see everything any more"));
+                }
+                (true, false) => return Err(Ended::lost("the token may see more than before")),
+                _ => {}
+            }
+            if now != before {
+                self.sweep.changed(now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in an answer, and finds out which services it is about.
+    fn take(&mut self, topic: Topic, answer: &Answer) -> Result<Found, Ended> {
+        let services = match topic {
+            Topic::Services => return self.take_services(answer),
+            Topic::Critical => self.catalog.take_critical(checks(answer).map_err(Ended::lost)?),
+            Topic::Warning => self.catalog.take_warning(checks(answer).map_err(Ended::lost)?),
+            Topic::Nodes => self.catalog.take_nodes(nodes(answer).map_err(Ended::lost)?),
+        };
+        Ok(Found { services: services.into_iter().collect(), gone: Vec::new() })
+    }
+
+    fn take_services(&mut self, answer: &Answer) -> Result<Found, Ended> {
+        let mut services: Services = answer.json().map_err(Ended::lost)?;
+        services.remove(OWN_SERVICE);
+        if services.is_empty() && is_filtered(answer) {
+            return Err(Ended::lost("the token may not see any service"));
+        }
+        if self.catalog.is_collapse(&services) {
+            return Err(Ended::lost("most of its services are missing from its answer"));
+        }
+        let named = self.catalog.take_services(services);
+        if !named.gone.is_empty() {
+            self.sweep.found(index(answer).map_err(Ended::lost)?);
+        }
+        named.gone.iter().for_each(|name| self.readings.forget(name));
+        Ok(Found { services: named.changed.into_iter().collect(), gone: named.gone.into_iter().collect() })
+    }
+
+    /// What is known of a service now. What is wrong with one question alone is told of its service, which is asked for
+    /// again, each time later.
+    fn registration(&mut self, name: &str, read: Result<Read, ClientError>) -> Result<Registration, Ended> {
+        let registration = match read {
+            Ok(Read { registration, index, changes, nodes }) => {
+                self.catalog.seen(name, index, &nodes);
+                changes.into_iter().chain([index]).for_each(|index| self.sweep.found(index));
+                registration
+            }
+            Err(error) if error.is_about_one_page() => Registration::unknown(name.to_owned(), error),
+            Err(error) => return Err(Ended::lost(error)),
+        };
+        if registration.trouble.is_some() {
+            self.readings.failed(name);
+        } else {
+            self.readings.succeeded(name);
         }
         Ok(registration)
     }
-}
 
-enum Question {
-    Services(u64),
-    Checks(u64),
-}
-
-/// When all services are asked for: soon after the catalog changed, but only for a share of the time.
-struct Sweep {
-    took: Duration,
-    since: Instant,
-    is_asked: bool,
-}
-
-impl Sweep {
-    fn new(took: Duration) -> Self {
-        Self { took, since: Instant::now(), is_asked: false }
+    fn wait_for(&mut self, topic: Topic, pause: Duration) {
+        let (consul, at) = (self.consul.clone(), self.indices.get(&topic).copied().unwrap_or_default());
+        self.waiting.spawn(async move {
+            tokio::time::sleep(pause).await;
+            (topic, consul.about(topic, at).await)
+        });
     }
 
-    fn ask(&mut self) {
-        self.is_asked = true;
+    fn read_on(&mut self) {
+        let consul = &self.consul;
+        self.readings.ask(|name| {
+            let (consul, name) = (consul.clone(), name.to_owned());
+            async move { consul.service(&name).await }
+        });
     }
 
-    async fn due(&self) {
-        if !self.is_asked {
-            return std::future::pending().await;
+    fn look_on(&mut self) {
+        while self.looking.len() < AT_ONCE {
+            let Some(name) = self.sweep.next() else { break };
+            let consul = self.consul.clone();
+            self.looking.spawn(async move {
+                let index = consul.index_of(&name).await;
+                (name, index)
+            });
         }
-        tokio::time::sleep_until(self.since + self.took * SHARE).await;
     }
 }
 
-fn index(answer: &Answer) -> Result<u64, Ended> {
-    answer.number("x-consul-index").ok_or_else(|| Ended::lost(answer.wrong("it has no X-Consul-Index")))
+/// Which services an answer is about.
+struct Found {
+    services: Vec<String>,
+    gone: Vec<String>,
 }
 
-/// An index that goes backwards means that Consul has begun anew, and so do we.
-fn next(before: u64, now: u64) -> u64 {
-    if now < before { 0 } else { now.max(1) }
+/// How long to wait before asking again. In a busy catalog there is always something newer; so what is asked for takes less
+/// than four megabytes a second, however long the answers are.
+fn pace(answer: &Answer) -> Duration {
+    Duration::from_millis(50 + answer.body.len() as u64 / 4096)
 }
 
-fn own_removed(answer: &Answer) -> Result<crate::catalog::Services, Ended> {
-    let mut services: crate::catalog::Services = answer.json().map_err(Ended::lost)?;
-    services.remove(OWN_SERVICE);
-    Ok(services)
-}
-
-fn read_checks(answer: &Answer) -> Result<Vec<Check>, Ended> {
-    let list: Vec<Value> = answer.json().map_err(Ended::lost)?;
-    // A check that cannot be read changes nothing by itself; its service is read when it is asked for.
-    Ok(parts(Value::Array(list)).into_iter().flatten().collect())
+/// What is not known of one service is not known of that one.
+fn known<T>(answer: Result<T, ClientError>) -> Result<Option<T>, Ended> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_about_one_page() => Ok(None),
+        Err(error) => Err(Ended::lost(error)),
+    }
 }

@@ -29,6 +29,7 @@ pub enum DnsError {
     Name { name: String },
 }
 
+#[derive(Clone)]
 pub(crate) struct Asker {
     pub(crate) server: SocketAddr,
     pub(crate) patience: Duration,

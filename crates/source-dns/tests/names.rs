@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilot_model::Object;
-use pilot_source::RegistryOptions;
-use pilot_source::contract::{Follower, Mirror};
+use pilot_source::contract::{
+    Condition, Follower, Mirror, Registered, RegistryRig, Relay, Road, check_load, check_registry,
+};
+use pilot_source::{RegistryOptions, Source};
 use pilot_source_dns::{DnsOptions, DnsSource};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
 /// What the server knows: targets with their ports and addresses, by name.
@@ -22,6 +24,7 @@ type Zone = BTreeMap<String, Vec<(u16, Ipv4Addr)>>;
 enum Mood {
     Good,
     Silent,
+    Slow(Duration),
     Failing,
     Nonsense,
 }
@@ -29,20 +32,30 @@ enum Mood {
 struct NameServer {
     address: SocketAddr,
     zone: Arc<Mutex<(Zone, Mood)>>,
-    _serving: JoinSet<()>,
+    serving: JoinSet<()>,
 }
 
 impl NameServer {
     async fn start() -> Self {
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let address = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(address).await.unwrap();
         let zone = Arc::new(Mutex::new((Zone::new(), Mood::Good)));
-        let mut serving = JoinSet::new();
-        let known = Arc::clone(&zone);
-        serving.spawn(async move {
+        let mut server =
+            Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), zone, serving: JoinSet::new() };
+        server.serve().await;
+        server
+    }
+
+    async fn serve(&mut self) {
+        let udp = UdpSocket::bind(self.address).await.unwrap();
+        self.address = udp.local_addr().unwrap();
+        let tcp = TcpListener::bind(self.address).await.unwrap();
+        let known = Arc::clone(&self.zone);
+        self.serving.spawn(async move {
             let mut bytes = [0; 4096];
             while let Ok((read, from)) = udp.recv_from(&mut bytes).await {
+                let mood = known.lock().1;
+                if let Mood::Slow(delay) = mood {
+                    tokio::time::sleep(delay).await;
+                }
                 let Some(mut answer) = answered(&bytes[..read], &known.lock()) else { continue };
                 // What is too large is cut off, and says so.
                 if answer.len() > 512 {
@@ -53,17 +66,13 @@ impl NameServer {
                 udp.send_to(&answer, from).await.unwrap();
             }
         });
-        let known = Arc::clone(&zone);
-        serving.spawn(async move {
+        let known = Arc::clone(&self.zone);
+        self.serving.spawn(async move {
             while let Ok((mut stream, _)) = tcp.accept().await {
-                let mut bytes = vec![0; usize::from(stream.read_u16().await.unwrap())];
-                stream.read_exact(&mut bytes).await.unwrap();
-                let answer = answered(&bytes, &known.lock()).unwrap();
-                stream.write_u16(u16::try_from(answer.len()).unwrap()).await.unwrap();
-                stream.write_all(&answer).await.unwrap();
+                // Who hangs up has heard enough.
+                let _heard = over_tcp(&mut stream, &known).await;
             }
         });
-        Self { address, zone, _serving: serving }
     }
 
     fn set(&self, name: &str, targets: &[(u16, Ipv4Addr)]) {
@@ -75,12 +84,20 @@ impl NameServer {
     }
 }
 
+async fn over_tcp(stream: &mut TcpStream, known: &Mutex<(Zone, Mood)>) -> std::io::Result<()> {
+    let mut bytes = vec![0; usize::from(stream.read_u16().await?)];
+    stream.read_exact(&mut bytes).await?;
+    let answer = answered(&bytes, &known.lock()).unwrap_or_default();
+    stream.write_u16(u16::try_from(answer.len()).unwrap()).await?;
+    stream.write_all(&answer).await
+}
+
 /// An answer with SRV records, and their addresses beside them.
 fn answered(question: &[u8], (zone, mood): &(Zone, Mood)) -> Option<Vec<u8>> {
     let mut answer = question[..12].to_vec();
     answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 0, 0, 0, 0, 0, 0, 0]);
     match mood {
-        Mood::Good => {}
+        Mood::Good | Mood::Slow(_) => {}
         Mood::Silent => return None,
         Mood::Failing => {
             answer[3] |= 2;
@@ -94,7 +111,15 @@ fn answered(question: &[u8], (zone, mood): &(Zone, Mood)) -> Option<Vec<u8>> {
         name.push(String::from_utf8_lossy(&question[at + 1..at + 1 + length]).into_owned());
         at += 1 + length;
     }
-    let Some(targets) = zone.get(&name.join(".")) else {
+    let name = name.join(".");
+    if name.starts_with("_silent.") {
+        return None;
+    }
+    if name.starts_with("_broken.") {
+        answer[3] |= 2;
+        return Some(answer);
+    }
+    let Some(targets) = zone.get(&name) else {
         answer[3] |= 3;
         return Some(answer);
     };
@@ -133,13 +158,8 @@ async fn names_are_followed_and_a_loss_empties_nothing() {
     let server = NameServer::start().await;
     let address = |i: u8| Ipv4Addr::new(10, 0, 0, i);
     server.set(NAME, &[(8080, address(1))]);
-    let mut follower = Follower::start(Box::new(DnsSource::new(DnsOptions {
-        registry: RegistryOptions::new("dns", ""),
-        server: server.address,
-        names: vec![NAME.to_owned(), "_grpc._tcp.cart.example".to_owned()],
-        patience: Duration::from_millis(500),
-        shortest: Duration::from_millis(50),
-    })));
+    let names = vec![NAME.to_owned(), "_grpc._tcp.cart.example".to_owned()];
+    let mut follower = Follower::start(source(server.address, names));
     follower.until("a name", |mirror| told(mirror) == ["shop.example 1"]).await;
     server.set("_grpc._tcp.cart.example", &[(9000, address(9))]);
     follower.until("another name", |mirror| told(mirror) == ["cart.example 1", "shop.example 1"]).await;
@@ -157,4 +177,171 @@ async fn names_are_followed_and_a_loss_empties_nothing() {
     server.zone.lock().0.remove(NAME);
     follower.until("that a name is gone", |mirror| told(mirror) == ["cart.example 1"]).await;
     follower.stop().await;
+}
+
+fn source(server: SocketAddr, names: Vec<String>) -> Box<dyn Source> {
+    patient(server, names, Duration::from_millis(1500))
+}
+
+fn patient(server: SocketAddr, names: Vec<String>, patience: Duration) -> Box<dyn Source> {
+    let (registry, shortest) = (RegistryOptions::new("dns", ""), Duration::from_millis(50));
+    Box::new(DnsSource::new(DnsOptions { registry, server, names, patience, shortest }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_for_which_nobody_answers_does_not_keep_the_others() {
+    let server = NameServer::start().await;
+    server.set("_http._tcp.shop.example", &[(8080, Ipv4Addr::new(10, 0, 0, 1))]);
+    let names = vec!["_silent._tcp.cart.example".to_owned(), "_http._tcp.shop.example".to_owned()];
+    // Longer than a test waits for anything.
+    let mut follower = Follower::start(patient(server.address, names, Duration::from_secs(600)));
+    follower.until("the other name", |mirror| told(mirror) == ["shop.example 1"]).await;
+    let both = [(8080, Ipv4Addr::new(10, 0, 0, 1)), (8080, Ipv4Addr::new(10, 0, 0, 2))];
+    server.set("_http._tcp.shop.example", &both);
+    follower.until("its change", |mirror| told(mirror) == ["shop.example 2"]).await;
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_one_host_are_one_service() {
+    let server = NameServer::start().await;
+    let address = Ipv4Addr::new(10, 0, 0, 1);
+    let names = ["_http._tcp.shop.example", "_grpc._tcp.shop.example"];
+    server.set(names[0], &[(8080, address)]);
+    server.set(names[1], &[(9090, address)]);
+    let mut follower = Follower::start(source(server.address, names.map(str::to_owned).to_vec()));
+    let ports = |mirror: &Mirror| -> Vec<String> {
+        let ports = |object: &Object| match object {
+            Object::ServiceEntry(entry) => {
+                let each = entry.spec.ports.iter().map(|port| format!("{} {:?}", port.number, port.protocol));
+                each.chain([format!("{} endpoints", entry.spec.endpoints.len())]).collect()
+            }
+            _ => Vec::new(),
+        };
+        mirror.objects().flat_map(ports).collect()
+    };
+    follower.until("both ports", |mirror| ports(mirror) == ["8080 Http", "9090 Grpc", "1 endpoints"]).await;
+    follower.mirror.rows = 0;
+    follower.rest(Duration::from_millis(300)).await;
+    assert_eq!(follower.mirror.rows, 0, "they do not take each other's place");
+    server.zone.lock().0.remove(names[1]);
+    follower.until("the other port", |mirror| ports(mirror) == ["8080 Http", "1 endpoints"]).await;
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_cannot_be_looked_up_takes_no_other_along() {
+    let server = NameServer::start().await;
+    server.set("_http._tcp.shop.example", &[(8080, Ipv4Addr::new(10, 0, 0, 1))]);
+    let names = vec!["_broken._tcp.cart.example".to_owned(), "_http._tcp.shop.example".to_owned()];
+    let mut follower = Follower::start(source(server.address, names));
+    follower.until("the other name", |mirror| told(mirror) == ["shop.example 1"]).await;
+    let issues: Vec<String> = follower.mirror.issues.values().flatten().map(ToString::to_string).collect();
+    assert!(
+        issues.len() == 1 && issues[0].contains("cart.example.dns") && issues[0].contains("error 2"),
+        "{issues:?}"
+    );
+    let both = [(8080, Ipv4Addr::new(10, 0, 0, 1)), (8080, Ipv4Addr::new(10, 0, 0, 2))];
+    server.set("_http._tcp.shop.example", &both);
+    follower.until("its change", |mirror| told(mirror) == ["shop.example 2"]).await;
+    follower.stop().await;
+}
+
+fn record(service: &str) -> String {
+    format!("_http._tcp.{service}.example")
+}
+
+/// The names that are followed: those of the contract, or very many.
+struct Zones {
+    server: NameServer,
+    names: Vec<String>,
+    /// Where each instance is.
+    registered: BTreeMap<String, (u16, Ipv4Addr)>,
+}
+
+impl RegistryRig for Zones {
+    fn about(&self) -> &'static str {
+        "SRV records (name server in the test)"
+    }
+
+    fn source(&self, _: SocketAddr) -> Box<dyn Source> {
+        source(self.server.address, self.names.clone())
+    }
+
+    fn server(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    fn version_label(&self) -> Option<&'static str> {
+        None
+    }
+
+    async fn try_register(&mut self, instance: &Registered) -> bool {
+        let at = (instance.port, instance.address.parse().unwrap());
+        if let Some(before) = self.registered.insert(instance.id.clone(), at) {
+            let mut known = self.server.zone.lock();
+            known.0.get_mut(&record(&instance.service)).unwrap().retain(|target| *target != before);
+        }
+        let mut known = self.server.zone.lock();
+        let targets = known.0.entry(record(&instance.service)).or_default();
+        if !targets.contains(&at) {
+            targets.push(at);
+        }
+        true
+    }
+
+    async fn deregister(&mut self, instance: &Registered) {
+        let name = record(&instance.service);
+        let at = self.registered.remove(&instance.id).unwrap();
+        let mut known = self.server.zone.lock();
+        let targets = known.0.get_mut(&name).unwrap();
+        targets.retain(|target| *target != at);
+        if targets.is_empty() {
+            known.0.remove(&name);
+        }
+    }
+
+    async fn set_condition(&mut self, _: &Registered, _: Condition) -> bool {
+        false
+    }
+
+    /// Datagrams go no road that could be cut: the server itself is silent or slow.
+    fn set_road(&mut self, _: &Relay, road: Road) {
+        self.server.feel(match road {
+            Road::Open => Mood::Good,
+            Road::Cut => Mood::Failing,
+            Road::Stalled => Mood::Silent,
+            Road::Slow(delay) => Mood::Slow(delay),
+            Road::Poisoned(_) => Mood::Nonsense,
+        });
+    }
+
+    async fn restart(&mut self) -> Option<bool> {
+        self.server.serving.shutdown().await;
+        self.server.serve().await;
+        Some(true)
+    }
+
+    fn nonsense(&self) -> Vec<Vec<u8>> {
+        vec![vec![0xff; 40]]
+    }
+
+    async fn fill(&mut self, services: usize, instances: usize) {
+        let mut known = self.server.zone.lock();
+        for service in 0..services {
+            let name = record(&format!("svc-{service}"));
+            let targets =
+                (0..instances).map(|i| (8080, Ipv4Addr::from(0x0a00_0001 + u32::try_from(i).unwrap())));
+            known.0.insert(name.clone(), targets.collect());
+            self.names.push(name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_keep_the_contract() {
+    let names = ["shop", "cart", "late", "one-more"].map(record).to_vec();
+    let mut zones = Zones { server: NameServer::start().await, names, registered: BTreeMap::new() };
+    check_registry(&mut zones).await;
+    check_load(&mut zones).await;
 }

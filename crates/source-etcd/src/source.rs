@@ -2,59 +2,60 @@ use std::time::Duration;
 
 use http::Method;
 use pilot_base::Name;
-use pilot_config::ReadOptions;
-use pilot_source::{Batch, Ended, Running, Session, Sink, Source, Teller, follow};
+use pilot_source::{Batch, Contact, Ended, Running, Session, Sink, Source, Suspicion, Teller, follow};
 use pilot_source_http::{Client, ClientError, ClientOptions, LineStream, Secret, TlsError};
-use pilot_source_store::Documents;
+use pilot_source_store::{Documents, StoreOptions};
 use serde_json::{Value, json};
 
 use crate::message::{Line, Range, Token, keys_below};
 
 /// How etcd is followed.
 pub struct EtcdOptions {
-    /// How people call it.
-    pub name: Name,
+    pub store: StoreOptions,
     pub client: ClientOptions,
     /// Documents stand below this key.
     pub prefix: String,
     /// Who we are, where etcd asks for that.
     pub user: Option<(String, String)>,
-    pub read: ReadOptions,
     /// How often a watch that is silent is tested.
     pub alive: Duration,
 }
 
 /// A part of etcd's keys.
 pub struct EtcdSource {
-    name: Name,
-    read: ReadOptions,
+    store: StoreOptions,
     etcd: Etcd,
 }
 
 struct Etcd {
-    options: ClientOptions,
     client: Client,
     prefix: String,
     user: Option<(String, String)>,
     alive: Duration,
+    /// At which revision the last session began.
+    begun_at: i64,
 }
 
 impl EtcdSource {
     pub fn open(options: EtcdOptions) -> Result<Self, TlsError> {
-        let EtcdOptions { name, client: options, prefix, user, read, alive } = options;
-        let client = Client::new(options.clone())?;
+        let EtcdOptions { store, client, prefix, user, alive } = options;
+        let client = Client::new(client)?;
         let prefix = format!("{}/", prefix.trim_end_matches('/'));
-        Ok(Self { name, read, etcd: Etcd { options, client, prefix, user, alive } })
+        Ok(Self { store, etcd: Etcd { client, prefix, user, alive, begun_at: 0 } })
     }
 }
 
 impl Source for EtcdSource {
     fn name(&self) -> Name {
-        self.name.clone()
+        self.store.name.clone()
+    }
+
+    fn contact(&self) -> Option<Contact> {
+        Some(self.store.contact.clone())
     }
 
     fn run(self: Box<Self>, sink: Sink) -> Running {
-        Box::pin(follow(self.etcd, Documents::new(self.name, self.read), sink))
+        Box::pin(follow(self.etcd, Documents::new(self.store), sink))
     }
 }
 
@@ -74,7 +75,12 @@ impl Etcd {
         self.authenticate().await.map_err(Ended::lost)?;
         let range = self.ask("/v3/kv/range", keys_below(&self.prefix)).await.map_err(Ended::lost)?;
         let range: Range = range.json().map_err(Ended::lost)?;
-        let next = range.header.revision + 1;
+        let begun_at = range.header.revision;
+        if begun_at < std::mem::replace(&mut self.begun_at, begun_at) {
+            // Its state is another one than before.
+            teller.shelf.doubt(Suspicion::KnowsLess);
+        }
+        let next = begun_at + 1;
         let mut documents = Vec::new();
         for pair in &range.kvs {
             documents
@@ -88,7 +94,7 @@ impl Etcd {
         let batch = teller.shelf.replace(documents);
         teller.tell(batch).await?;
         loop {
-            let line = self.line(&mut lines).await.map_err(Ended::lost)?;
+            let line = teller.until(self.line(&mut lines)).await?.map_err(Ended::lost)?;
             let batch = self.changes(&line, &mut teller.shelf).map_err(Ended::lost)?;
             teller.tell(batch).await?;
         }
@@ -97,22 +103,25 @@ impl Etcd {
     /// Asks for a token, which etcd forgets after a while; the next session asks for another.
     async fn authenticate(&mut self) -> Result<(), ClientError> {
         let Some((name, password)) = &self.user else { return Ok(()) };
+        // An old token would be refused here, and another server is to be asked if this one cannot be.
+        self.client = self.client.with_secret(None);
         let answer = self.ask("/v3/auth/authenticate", json!({"name": name, "password": password})).await?;
         let token = answer.json::<Token>()?.token;
-        let secret = Secret::new("authorization", &token);
-        let options = ClientOptions { secret, ..self.options.clone() };
-        self.client = Client::new(options).map_err(|error| answer.wrong(error))?;
+        self.client = self.client.with_secret(Secret::new("authorization", &token));
         Ok(())
     }
 
-    /// The next line of a watch. One that is silent may be broken, so etcd is asked whether it is there.
+    /// The next line of a watch. One that is silent may be broken, or its server cut off from the others: so it is asked
+    /// something that most of them have to agree on.
     async fn line(&self, lines: &mut LineStream) -> Result<String, ClientError> {
         let mut next = std::pin::pin!(lines.next());
         loop {
             tokio::select! {
                 line = &mut next => return line,
                 () = tokio::time::sleep(self.alive) => {
-                    self.client.page("/version", Duration::ZERO).await?;
+                    let mut count = keys_below(&self.prefix);
+                    count["count_only"] = json!(true);
+                    self.ask("/v3/kv/range", count).await?;
                 }
             }
         }
@@ -130,8 +139,7 @@ impl Etcd {
                 "DELETE" => documents.remove(&key),
                 _ => documents.put(&key, &event.kv.value()?),
             };
-            batch.events.extend(one.events);
-            batch.issues.extend(one.issues);
+            batch.extend(one);
         }
         Ok(batch)
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use data_encoding::BASE64;
 use http::Method;
-use pilot_base::Name;
 use pilot_config::ReadOptions;
 use pilot_source::Source;
 use pilot_source::contract::{Follower, Server, free_port};
 use pilot_source_etcd::{EtcdOptions, EtcdSource};
 use pilot_source_http::{Client, ClientOptions, ServerAddress};
+use pilot_source_store::StoreOptions;
 use pilot_source_store::contract::{StoreRig, check_store, rule};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -69,6 +69,25 @@ impl Etcd {
         Some(Self { _server: server, address, client, user: None, _scratch: scratch })
     }
 
+    fn follow_at(&self, client: ClientOptions) -> Box<dyn Source> {
+        let options = EtcdOptions {
+            store: StoreOptions::new("etcd", ReadOptions::default()),
+            client,
+            prefix: "/istio/config".to_owned(),
+            user: self.user.clone(),
+            alive: Duration::from_millis(500),
+        };
+        Box::new(EtcdSource::open(options).unwrap())
+    }
+
+    /// Wants a password from now on.
+    async fn guard(&self) {
+        self.ask("/v3/auth/user/add", json!({"name": "root", "password": "open sesame"})).await;
+        self.ask("/v3/auth/role/add", json!({"name": "root"})).await;
+        self.ask("/v3/auth/user/grant", json!({"user": "root", "role": "root"})).await;
+        self.ask("/v3/auth/enable", json!({})).await;
+    }
+
     async fn ask(&self, path: &str, body: Value) {
         let answer =
             self.client.ask(Method::POST, path, body.to_string().into(), Duration::ZERO).await.unwrap();
@@ -78,24 +97,17 @@ impl Etcd {
 
 impl StoreRig for Etcd {
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        let options = EtcdOptions {
-            name: Name::new("etcd"),
-            client: at(server),
-            prefix: "/istio/config".to_owned(),
-            user: self.user.clone(),
-            read: ReadOptions::default(),
-            alive: Duration::from_millis(500),
-        };
-        Box::new(EtcdSource::open(options).unwrap())
+        self.follow_at(at(server))
     }
 
     fn server(&self) -> Option<SocketAddr> {
         Some(self.address)
     }
 
-    async fn put(&mut self, key: &str, bytes: &[u8]) {
+    async fn put(&mut self, key: &str, bytes: &[u8]) -> bool {
         let key = BASE64.encode(format!("/istio/config/{key}").as_bytes());
         self.ask("/v3/kv/put", json!({"key": key, "value": BASE64.encode(bytes)})).await;
+        true
     }
 
     async fn delete(&mut self, key: &str) {
@@ -114,10 +126,7 @@ async fn etcds_keys_are_a_store_of_rules() {
 async fn who_has_no_password_is_told_without_it() {
     let Some(mut etcd) = Etcd::start().await else { return };
     etcd.put("first", rule("first", 1).as_bytes()).await;
-    etcd.ask("/v3/auth/user/add", json!({"name": "root", "password": "open sesame"})).await;
-    etcd.ask("/v3/auth/role/add", json!({"name": "root"})).await;
-    etcd.ask("/v3/auth/user/grant", json!({"user": "root", "role": "root"})).await;
-    etcd.ask("/v3/auth/enable", json!({})).await;
+    etcd.guard().await;
     etcd.user = Some(("root".to_owned(), "wrong word".to_owned()));
     let mut follower = Follower::start(etcd.source(etcd.address));
     follower.until("a refusal", |mirror| !mirror.issues.is_empty()).await;
@@ -127,5 +136,20 @@ async fn who_has_no_password_is_told_without_it() {
     etcd.user = Some(("root".to_owned(), "open sesame".to_owned()));
     let mut follower = Follower::start(etcd.source(etcd.address));
     follower.until("the rule", |mirror| mirror.objects().count() == 1).await;
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_servers_that_want_a_password_one_that_is_there_is_asked() {
+    let Some(mut etcd) = Etcd::start().await else { return };
+    etcd.put("first", rule("first", 1).as_bytes()).await;
+    etcd.guard().await;
+    etcd.user = Some(("root".to_owned(), "open sesame".to_owned()));
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let servers =
+        [nobody, nobody, etcd.address].map(|at| ServerAddress::parse(&format!("http://{at}")).unwrap());
+    let client = ClientOptions { servers: servers.to_vec(), ..at(etcd.address) };
+    let mut follower = Follower::start(etcd.follow_at(client));
+    follower.until("the rule", |mirror| mirror.ready && mirror.objects().count() == 1).await;
     follower.stop().await;
 }

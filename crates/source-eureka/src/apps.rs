@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use pilot_source::{Instance, InstancePort, Registration, RegistryOptions};
-use pilot_source_http::{Part, parts};
-use serde_json::Value;
+use pilot_source_http::Part;
 
-use crate::message::{Application, EurekaInstance, text};
+use crate::message::{Application, EurekaInstance, List, Listed, text};
 
 /// Instances by application and id.
 #[derive(Default)]
@@ -23,26 +22,21 @@ struct Held {
 
 impl Apps {
     /// From all that there is.
-    pub(crate) fn read(applications: Value) -> Self {
+    pub(crate) fn read(applications: List) -> Self {
         let mut apps = Self::default();
         apps.change(applications);
         apps
     }
 
     /// Takes in what changed, and tells of which applications.
-    pub(crate) fn change(&mut self, applications: Value) -> BTreeSet<String> {
+    pub(crate) fn change(&mut self, applications: List) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
-        // What is no application has no name under which it could be reported.
-        for Application { name, instance } in parts::<Application>(applications).into_iter().flatten() {
+        for Application { name, instances } in applications.0 {
             let app = self.apps.entry(name.clone()).or_default();
-            for value in parts::<Value>(instance).into_iter().flatten() {
-                let field = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
-                let id = if field("instanceId").is_empty() { field("hostName") } else { field("instanceId") };
-                let (status, is_gone) = (field("status"), field("actionType") == "DELETED");
+            for Listed { id, status, is_gone, instance } in instances {
                 if is_gone {
                     app.remove(&id);
                 } else {
-                    let instance = serde_json::from_value(value).map_err(|error| error.to_string());
                     app.insert(id, Held { status, instance });
                 }
             }
@@ -89,7 +83,7 @@ impl Apps {
             instances.push(instance(id, from));
         }
         let (name, hosts) = (name.to_ascii_lowercase(), hosts.into_iter().collect());
-        Some(Registration { name, hosts, addresses: Vec::new(), instances, unreadable })
+        Some(Registration { name, hosts, instances, unreadable, ..Registration::default() })
     }
 }
 
@@ -118,9 +112,8 @@ fn instance(id: &str, from: &EurekaInstance) -> Instance {
         ports: plain.into_iter().chain(secure).collect(),
         metadata: metadata.filter_map(|(key, value)| Some((key.clone(), text(value)?))).collect(),
         locality: locality(from).unwrap_or_default(),
-        network: String::new(),
-        weight: 0,
         is_unhealthy: from.status != "UP",
+        ..Instance::default()
     }
 }
 
@@ -136,7 +129,11 @@ mod tests {
     use pilot_source::RegistryOptions;
     use serde_json::json;
 
-    use super::Apps;
+    use super::{Apps, List};
+
+    fn list(page: &serde_json::Value) -> List {
+        serde_json::from_str(&page.to_string()).unwrap()
+    }
 
     fn shop(id: &str, status: &str, action: &str) -> serde_json::Value {
         json!({"instanceId": id, "hostName": "h", "ipAddr": "10.0.0.1", "status": status, "actionType": action,
@@ -149,7 +146,7 @@ mod tests {
     fn an_application_is_a_service() {
         let options = RegistryOptions::new("eureka", "service.eureka");
         let odd = json!({"instanceId": "b", "port": 7, "status": "UP"});
-        let apps = Apps::read(json!([{"name": "SHOP", "instance": [shop("a", "UP", ""), odd]}]));
+        let apps = Apps::read(list(&json!([7, {"name": "SHOP", "instance": [shop("a", "UP", ""), odd]}])));
         let all = apps.all(&options);
         assert_eq!((apps.hash_code().as_str(), all[0].unreadable[0].0.as_str()), ("UP_2_", "b"));
         assert_eq!(
@@ -167,12 +164,12 @@ mod tests {
 
     #[test]
     fn deltas_are_taken_in() {
-        let mut apps = Apps::read(json!({"name": "SHOP", "instance": shop("a", "UP", "")}));
-        let touched = apps.change(json!([{"name": "SHOP", "instance": [shop("b", "DOWN", "ADDED")]}]));
+        let mut apps = Apps::read(list(&json!({"name": "SHOP", "instance": shop("a", "UP", "")})));
+        let touched = apps.change(list(&json!([{"name": "SHOP", "instance": [shop("b", "DOWN", "ADDED")]}])));
         assert_eq!((touched.len(), apps.hash_code().as_str()), (1, "DOWN_1_UP_1_"));
-        apps.change(
-            json!([{"name": "SHOP", "instance": [shop("a", "UP", "DELETED"), shop("b", "UP", "DELETED")]}]),
-        );
+        let gone = [shop("a", "UP", "DELETED"), shop("b", "UP", "DELETED")];
+        apps.change(list(&json!([{"name": "SHOP", "instance": gone}])));
+        assert!(serde_json::from_str::<List>("7").is_err() && list(&json!(null)).0.is_empty());
         assert!(apps.registration("SHOP", &RegistryOptions::new("eureka", "")).is_none());
     }
 }

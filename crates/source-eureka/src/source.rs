@@ -1,11 +1,13 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pilot_base::Name;
-use pilot_source::{Ended, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow};
-use pilot_source_http::{Client, ClientError, ClientOptions, TlsError};
+use pilot_base::{Hash64, Name};
+use pilot_source::{Contact, Ended, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow};
+use pilot_source_http::{Answer as HttpAnswer, Client, ClientError, ClientOptions, TlsError};
+use tokio::time::Instant;
 
 use crate::apps::Apps;
-use crate::message::{Answer, Applications};
+use crate::message::{Answer, Applications, Summary};
 
 /// How Eureka is followed.
 pub struct EurekaOptions {
@@ -38,6 +40,10 @@ impl Source for EurekaSource {
         self.registry.name.clone()
     }
 
+    fn contact(&self) -> Option<Contact> {
+        Some(self.registry.contact.clone())
+    }
+
     fn run(self: Box<Self>, sink: Sink) -> Running {
         Box::pin(follow(self.eureka, Shelf::new(self.registry), sink))
     }
@@ -54,42 +60,93 @@ impl Session for Eureka {
 
 enum Never {}
 
+/// The last delta: what it was, and whether we had what it said that there is.
+#[derive(Default)]
+struct Known {
+    delta: Option<Hash64>,
+    agrees: bool,
+}
+
+impl Known {
+    fn is_new(&mut self, answer: &HttpAnswer) -> bool {
+        let delta = Some(Hash64::of(&answer.body));
+        std::mem::replace(&mut self.delta, delta) != delta
+    }
+}
+
+/// A page that Eureka makes while the last of many changes arrives lacks that change, and is kept for three minutes or
+/// until the next one; its sum is that of the page, so it agrees with itself. Another form of the page is made at another
+/// time: so often it is looked at too.
+const SECOND_LOOK: u64 = 10;
+
+/// If what changed and what there is do not come together, everything is asked for again, but not each time: a server
+/// may keep an old page of either for minutes.
+const LONGEST: Duration = Duration::from_secs(15);
+
 impl Eureka {
     async fn ask(&self, teller: &mut Teller) -> Result<Never, Ended> {
         let mut apps = self.everything(teller).await?;
-        loop {
-            tokio::time::sleep(self.every).await;
-            let delta = self.applications("/apps/delta").await.map_err(Ended::lost)?;
-            let touched = apps.change(delta.application);
-            if apps.hash_code() != delta.hash_code {
+        let mut known = Known::default();
+        let (mut pause, mut again) = (self.every, Instant::now());
+        for asked in 1_u64.. {
+            teller.until(tokio::time::sleep(self.every)).await?;
+            let answer = self.client.page("/apps/delta", Duration::ZERO).await.map_err(Ended::lost)?;
+            // For three minutes a delta has everything that happened in them; most of the time it says nothing new.
+            if known.is_new(&answer) {
+                let delta = applications(&answer).map_err(Ended::lost)?;
+                let touched = apps.change(delta.application);
+                known.agrees = apps.hash_code() == delta.hash_code;
+                if known.agrees {
+                    pause = self.every;
+                    self.tell(teller, &apps, touched).await?;
+                }
+            }
+            if known.agrees && asked.is_multiple_of(SECOND_LOOK) {
+                known.agrees = self.second_look(&apps).await.map_err(Ended::lost)?;
+            }
+            if known.agrees {
+                let batch = teller.shelf.found();
+                teller.tell(batch).await?;
+            } else if Instant::now() >= again {
                 apps = self.everything(teller).await?;
-                continue;
+                // It may be older than the delta, which is taken in once more.
+                known = Known::default();
+                again = Instant::now() + pause;
+                pause = (pause * 2).min(LONGEST);
             }
-            let mut batch = teller.shelf.found();
-            for name in touched {
-                let options = teller.shelf.options();
-                let one = match apps.registration(&name, options) {
-                    Some(registration) => teller.shelf.put(&registration),
-                    None => teller.shelf.remove(&name.to_ascii_lowercase()),
-                };
-                batch.events.extend(one.events);
-                batch.issues.extend(one.issues);
-            }
-            teller.tell(batch).await?;
         }
+        Err(Ended::lost("it was asked more often than can be counted"))
+    }
+
+    /// Does another page agree that there is nothing else?
+    async fn second_look(&self, apps: &Apps) -> Result<bool, ClientError> {
+        let answer = self.client.page_with("/apps/delta", ("x-eureka-accept", "compact")).await?;
+        Ok(answer.json::<Summary>()?.applications.hash_code == apps.hash_code())
+    }
+
+    async fn tell(&self, teller: &mut Teller, apps: &Apps, touched: BTreeSet<String>) -> Result<(), Ended> {
+        let mut batch = teller.shelf.found();
+        for name in touched {
+            let options = teller.shelf.options();
+            let one = match apps.registration(&name, options) {
+                Some(registration) => teller.shelf.put(registration),
+                None => teller.shelf.remove(&name.to_ascii_lowercase()),
+            };
+            batch.extend(one);
+        }
+        teller.tell(batch).await
     }
 
     async fn everything(&self, teller: &mut Teller) -> Result<Apps, Ended> {
-        let all = self.applications("/apps").await.map_err(Ended::lost)?;
-        let apps = Apps::read(all.application);
+        let answer = self.client.page("/apps", Duration::ZERO).await.map_err(Ended::lost)?;
+        let apps = Apps::read(applications(&answer).map_err(Ended::lost)?.application);
         let all = apps.all(teller.shelf.options());
         let batch = teller.shelf.replace(all);
         teller.tell(batch).await?;
         Ok(apps)
     }
+}
 
-    async fn applications(&self, path: &str) -> Result<Applications, ClientError> {
-        let answer = self.client.page(path, Duration::ZERO).await?;
-        Ok(answer.json::<Answer>()?.applications)
-    }
+fn applications(answer: &HttpAnswer) -> Result<Applications, ClientError> {
+    Ok(answer.json::<Answer>()?.applications)
 }

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Method;
+use pilot_model::Object;
 use pilot_source::contract::{
-    Condition, Registered, RegistryRig, Server, check_load, check_registry, free_port, wanted,
+    Condition, Follower, Mirror, Registered, RegistryRig, Server, check_bad, check_load, check_registry,
+    free_port, wanted,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_eureka::{EurekaOptions, EurekaSource};
@@ -24,14 +26,22 @@ fn at(address: SocketAddr) -> ClientOptions {
     ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::new(vec![server]) }
 }
 
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}/eureka/")
+}
+
 impl Eureka {
     async fn start() -> Option<Self> {
+        Self::start_beside(free_port(), Vec::new()).await
+    }
+
+    /// With settings of its own, such as who its peers are.
+    async fn start_beside(port: u16, settings: Vec<String>) -> Option<Self> {
         let jar = wanted("PILOT_EUREKA")?;
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let port = address.port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
         let server = Server::start(move || {
             let mut java = Command::new("java");
-            java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar"]).arg(&jar).args([
+            java.args(["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar"]).arg(&jar).args([
                 "--server.address=127.0.0.1",
                 &format!("--server.port={port}"),
                 "--spring.application.name=eureka",
@@ -41,7 +51,9 @@ impl Eureka {
                 "--eureka.server.enable-self-preservation=false",
                 "--eureka.server.response-cache-update-interval-ms=100",
                 "--eureka.server.wait-time-in-ms-when-sync-empty=0",
+                &format!("--eureka.server.my-url={}", url(port)),
             ]);
+            java.args(&settings);
             java
         });
         let patient = ClientOptions { patience: Duration::from_secs(10), ..at(address) };
@@ -67,6 +79,10 @@ fn app(instance: &Registered) -> String {
 }
 
 impl RegistryRig for Eureka {
+    fn about(&self) -> &'static str {
+        "Eureka 2.0"
+    }
+
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
         let registry = RegistryOptions::new("eureka", "service.eureka");
         let every = Duration::from_millis(100);
@@ -82,7 +98,7 @@ impl RegistryRig for Eureka {
         self.address
     }
 
-    async fn register(&mut self, instance: &Registered) {
+    async fn try_register(&mut self, instance: &Registered) -> bool {
         let app = app(instance);
         let body = serde_json::json!({"instance": {
             "instanceId": instance.id, "hostName": "h", "app": app, "ipAddr": instance.address, "status": "UP",
@@ -91,7 +107,9 @@ impl RegistryRig for Eureka {
             "dataCenterInfo": {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"},
             "leaseInfo": {"renewalIntervalInSecs": 30, "durationInSecs": 3600},
         }});
-        self.ask(Method::POST, &format!("/apps/{app}"), body.to_string()).await;
+        let path = format!("/apps/{app}");
+        let answer = self.client.ask(Method::POST, &path, body.to_string().into(), Duration::ZERO).await;
+        answer.unwrap().status.is_success()
     }
 
     async fn deregister(&mut self, instance: &Registered) {
@@ -139,5 +157,43 @@ impl RegistryRig for Eureka {
 async fn eureka_keeps_the_contract() {
     let Some(mut eureka) = Eureka::start().await else { return };
     check_registry(&mut eureka).await;
+    check_bad(&mut eureka).await;
     check_load(&mut eureka).await;
+}
+
+/// How many instances a service has.
+fn instances(mirror: &Mirror, host: &str) -> usize {
+    let of = |object: &Object| match object {
+        Object::ServiceEntry(config) if config.spec.hosts.iter().any(|one| one.as_str() == host) => {
+            config.spec.endpoints.len()
+        }
+        _ => 0,
+    };
+    mirror.objects().map(of).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_peers_the_next_one_is_asked() {
+    let ports = [free_port(), free_port()];
+    let peers = format!("--eureka.client.service-url.defaultZone={},{}", url(ports[0]), url(ports[1]));
+    let starting = ports.map(|port| Eureka::start_beside(port, vec![peers.clone()]));
+    let [first, second] = starting;
+    let (Some(mut first), Some(mut second)) = tokio::join!(first, second) else { return };
+    first.register(&Registered::new("shop", "shop-1", 8080)).await;
+    // What one of them is told it tells the other.
+    let client = second.client.clone();
+    let is_told = || async { client.page("/apps/SHOP", Duration::ZERO).await.is_ok() };
+    second.server.until("the peer knows it too", is_told).await;
+
+    let servers = ports.map(|port| ServerAddress::parse(&url(port)).unwrap()).to_vec();
+    let client = ClientOptions { patience: Duration::from_secs(5), ..ClientOptions::new(servers) };
+    let (registry, every) = (RegistryOptions::new("eureka", "service.eureka"), Duration::from_millis(100));
+    let source = EurekaSource::open(EurekaOptions { registry, client, every }).unwrap();
+    let mut follower = Follower::start(Box::new(source));
+    follower.until("a service", |mirror| instances(mirror, "shop.service.eureka") == 1).await;
+    first.server.stop().await;
+    second.register(&Registered::new("shop", "shop-2", 8081)).await;
+    follower.until("what the peer learnt", |mirror| instances(mirror, "shop.service.eureka") == 2).await;
+    follower.until("that all is well", |mirror| mirror.issues.is_empty()).await;
+    follower.stop().await;
 }

@@ -53,6 +53,23 @@ impl Contents {
         }
     }
 
+    /// Does the file lack anything that it said before?
+    pub(crate) fn would_lose(&self, path: &Path, look: &Look) -> bool {
+        let Some(before) = self.files.get(path) else { return false };
+        match look {
+            Look::Gone => true,
+            Look::Unreadable(_) => false,
+            Look::Read(Reading { objects, broken, .. }) => {
+                let now: BTreeSet<(Kind, &ConfigId)> = objects
+                    .iter()
+                    .map(|(kind, id, _)| (*kind, id))
+                    .chain(broken.iter().map(|(kind, id)| (*kind, id)))
+                    .collect();
+                before.iter().any(|said| !now.contains(&(said.kind, &said.id)))
+            }
+        }
+    }
+
     fn read(&mut self, path: &Path, reading: Reading, outcome: &mut Outcome) {
         let Reading { objects, broken, mut issues } = reading;
         let before = self.files.remove(path).unwrap_or_default();

@@ -7,6 +7,7 @@ use pilot_base::{Issue, Name, ObjectRef};
 use pilot_config::ReadOptions;
 use pilot_source::{Batch, Event, Running, Sink, Source};
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use tokio::time::Instant;
 
 use crate::contents::{Contents, Look, Outcome};
 use crate::walk::{Stamp, Walk, above, is_hidden, is_ours, walk};
@@ -77,10 +78,17 @@ impl Source for FileSource {
                 touched = tokio::select! {
                     touched = watch.next() => touched,
                     () = sink.closed() => return,
-                    () = tokio::time::sleep(SECOND_LOOK), if !folder.missing.is_empty() => Touched::default(),
+                    () = second_look(&folder.doubted) => Touched::default(),
                 };
             }
         })
+    }
+}
+
+async fn second_look(doubted: &BTreeMap<PathBuf, Instant>) {
+    match doubted.values().min() {
+        Some(first) => tokio::time::sleep_until(*first + SECOND_LOOK).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -102,8 +110,9 @@ struct Folder {
     contents: Contents,
     /// Files that somebody is writing; they are read when they are closed.
     writing: BTreeSet<PathBuf>,
-    /// Files that were there and are not; they are believed to be gone at the second look.
-    missing: BTreeSet<PathBuf>,
+    /// Files that are not there or do not say any more what they said; they are believed when nothing was told of them for
+    /// a moment.
+    doubted: BTreeMap<PathBuf, Instant>,
     /// Has everything been told once?
     begun: bool,
     /// Is there an issue about the folder itself?
@@ -112,8 +121,8 @@ struct Folder {
 
 impl Folder {
     fn new(root: PathBuf, options: ReadOptions) -> Self {
-        let (stamps, folders, contents, writing, missing) = Default::default();
-        Self { root, options, stamps, folders, contents, writing, missing, begun: false, troubled: false }
+        let (stamps, folders, contents, writing, doubted) = Default::default();
+        Self { root, options, stamps, folders, contents, writing, doubted, begun: false, troubled: false }
     }
 
     /// What changed since the last look, as far as `touched` says where to look.
@@ -155,7 +164,7 @@ impl Folder {
     /// Looks at files of which something was told, and again at those that were missing. They are read even if their
     /// stamps are the same: two saves may happen within one tick of the kernel's clock.
     fn look_at(&mut self, files: &BTreeSet<PathBuf>) -> Batch {
-        let again = std::mem::take(&mut self.missing);
+        let again = self.looked_at_again(files);
         let mut changed = BTreeMap::new();
         for path in files.iter().chain(&again) {
             let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
@@ -165,20 +174,32 @@ impl Folder {
                 None => self.miss(path, &again, &mut changed),
             }
         }
-        self.take_in(changed)
+        self.take_in(changed, &again)
+    }
+
+    /// The files that were doubted for long enough. Of what was told anew it is too early to believe anything.
+    fn looked_at_again(&mut self, told: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+        self.doubted.retain(|path, _| !told.contains(path));
+        let now = Instant::now();
+        let ripe = self.doubted.extract_if(.., |_, since| now >= *since + SECOND_LOOK);
+        ripe.map(|(path, _)| path).collect()
+    }
+
+    fn doubt(&mut self, path: PathBuf) {
+        self.doubted.entry(path).or_insert_with(Instant::now);
     }
 
     /// Editors and version control replace a file by removing it first, so one that is missing is looked for once more.
     fn miss(
         &mut self,
         path: &Path,
-        missing_before: &BTreeSet<PathBuf>,
+        doubted_before: &BTreeSet<PathBuf>,
         changed: &mut BTreeMap<PathBuf, Option<Stamp>>,
     ) {
-        if missing_before.contains(path) {
+        if doubted_before.contains(path) {
             changed.insert(path.to_owned(), None);
         } else if self.stamps.contains_key(path) {
-            self.missing.insert(path.to_owned());
+            self.doubt(path.to_owned());
         }
     }
 
@@ -187,7 +208,7 @@ impl Folder {
             Ok(found) => found,
             Err(error) => return self.lose(&error),
         };
-        let again = std::mem::take(&mut self.missing);
+        let again = self.looked_at_again(told);
         let mut changed: BTreeMap<PathBuf, Option<Stamp>> = BTreeMap::new();
         let gone: Vec<PathBuf> =
             self.stamps.keys().filter(|path| found.surely_lacks(path)).cloned().collect();
@@ -195,13 +216,13 @@ impl Folder {
             self.miss(path, &again, &mut changed);
         }
         for (path, stamp) in &found.files {
-            let differs = told.contains(path) || self.stamps.get(path) != Some(stamp);
+            let differs = told.contains(path) || again.contains(path) || self.stamps.get(path) != Some(stamp);
             if differs && !self.writing.contains(path) {
                 changed.insert(path.clone(), Some(*stamp));
             }
         }
         self.folders = std::mem::take(&mut found.folders);
-        let mut batch = self.take_in(changed);
+        let mut batch = self.take_in(changed, &again);
         self.note_folder(found.errors, &mut batch);
         if !std::mem::replace(&mut self.begun, true) {
             batch.events = begin(batch.events);
@@ -250,8 +271,13 @@ impl Folder {
         Name::from(self.root.display().to_string())
     }
 
-    /// Reads what changed, and what has to be read again because of that.
-    fn take_in(&mut self, changed: BTreeMap<PathBuf, Option<Stamp>>) -> Batch {
+    /// Reads what changed, and what has to be read again because of that. Who writes a file empties it first, and may do so
+    /// again while it is read: so a file that lacks what it said is read once more before that is believed.
+    fn take_in(
+        &mut self,
+        changed: BTreeMap<PathBuf, Option<Stamp>>,
+        doubted_before: &BTreeSet<PathBuf>,
+    ) -> Batch {
         let mut outcome = Outcome::default();
         let mut reading = BTreeSet::new();
         for (path, stamp) in changed {
@@ -273,7 +299,11 @@ impl Folder {
             let looks: Vec<(PathBuf, Look)> =
                 reading.into_par_iter().map(|path| (path.clone(), guarded(&path, options))).collect();
             for (path, look) in looks {
-                self.contents.apply(&path, look, &mut outcome);
+                if self.contents.would_lose(&path, &look) && !doubted_before.contains(&path) {
+                    self.doubt(path);
+                } else {
+                    self.contents.apply(&path, look, &mut outcome);
+                }
             }
             reading = std::mem::take(&mut outcome.again);
         }

@@ -174,6 +174,31 @@ async fn a_file_that_is_replaced_is_never_gone() {
     follower.until("that it is gone", |mirror| is(mirror, &[])).await;
 }
 
+/// Who writes a file empties it first, and may do so while it is read.
+#[tokio::test]
+async fn a_file_that_is_written_again_and_again_is_never_empty() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("a.yaml");
+    let two = |port| format!("{}---\n{}", entry("a", port), entry("b", port));
+    fs::write(&file, two(80)).unwrap();
+    let mut follower = follow(scratch.path());
+    follower.until("the first version", |mirror| ports(mirror).len() == 2).await;
+    let writer = std::thread::spawn(move || {
+        for port in 81..=400 {
+            fs::write(&file, "").unwrap();
+            fs::write(&file, entry("a", port)).unwrap();
+            fs::write(&file, two(port)).unwrap();
+        }
+    });
+    follower
+        .until("the last version", |mirror| {
+            assert_eq!(ports(mirror).len(), 2, "both are there at every moment");
+            is(mirror, &[("a", 400), ("b", 400)])
+        })
+        .await;
+    writer.join().unwrap();
+}
+
 #[tokio::test]
 async fn a_folder_that_is_replaced_is_followed_again() {
     let scratch = tempfile::tempdir().unwrap();

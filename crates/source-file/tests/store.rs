@@ -20,8 +20,9 @@ impl StoreRig for Folder {
         None
     }
 
-    async fn put(&mut self, key: &str, bytes: &[u8]) {
+    async fn put(&mut self, key: &str, bytes: &[u8]) -> bool {
         std::fs::write(self.0.path().join(format!("{key}.yaml")), bytes).unwrap();
+        true
     }
 
     async fn delete(&mut self, key: &str) {

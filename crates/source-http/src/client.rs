@@ -92,6 +92,16 @@ pub enum ClientError {
     Path { path: String },
 }
 
+impl ClientError {
+    /// Is this about what was asked for, and not about the server? Another page may well be answered.
+    pub fn is_about_one_page(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Form { .. } | Self::Large { .. } | Self::Path { .. } => true,
+            Self::Reach { .. } | Self::Slow { .. } => false,
+        }
+    }
+}
+
 fn refusal(status: StatusCode) -> String {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!("{status}; is the token right?"),
@@ -107,6 +117,14 @@ struct Question<'a> {
     path: &'a str,
     body: Bytes,
     accept: &'static str,
+    /// A header of the server's own.
+    own: Option<(&'static str, &'static str)>,
+}
+
+impl<'a> Question<'a> {
+    fn new(method: Method, path: &'a str, body: Bytes) -> Self {
+        Self { method, path, body, accept: JSON, own: None }
+    }
 }
 
 /// Asks one of several servers; from one that fails it turns to the next.
@@ -124,11 +142,17 @@ impl Client {
     pub fn new(options: ClientOptions) -> Result<Self, TlsError> {
         let ClientOptions { servers, secret, tls, patience, most_bytes } = options;
         let is_tls = servers.iter().any(ServerAddress::is_tls);
-        let tls = if is_tls { Some(tls.connector()?) } else { None };
+        let tls = if is_tls { Some(tls.connector(&[])?) } else { None };
         let pool = Pool::builder(TokioExecutor::new()).build(Connector { tls });
         let named = servers.into_iter().map(|server| (server.clone(), Arc::from(server.to_string())));
         let (servers, current) = (named.collect(), Arc::default());
         Ok(Self { pool, servers, current, secret, patience, most_bytes })
+    }
+
+    /// The same, with another word on who we are. Both turn to the next server together.
+    #[must_use]
+    pub fn with_secret(&self, secret: Option<Secret>) -> Self {
+        Self { secret, ..self.clone() }
     }
 
     /// Asks for a page. `wait` is how long the server was told to take its time.
@@ -144,8 +168,12 @@ impl Client {
         body: Bytes,
         wait: Duration,
     ) -> Result<Answer, ClientError> {
+        self.put(Question::new(method, path, body), wait).await
+    }
+
+    async fn put(&self, question: Question<'_>, wait: Duration) -> Result<Answer, ClientError> {
         let patience = self.patience + wait;
-        let (at, asked) = (self.current.load(Ordering::Relaxed), self.exchange(method, path, body));
+        let (at, asked) = (self.current.load(Ordering::Relaxed), self.exchange(question));
         let answer = match tokio::time::timeout(patience, asked).await {
             Ok(answer) => answer,
             Err(_) => Err(ClientError::Slow { server: self.server(at), patience }),
@@ -165,20 +193,30 @@ impl Client {
         self.get(path, wait).await?.ok()
     }
 
+    /// The same, asked for with a header that means something to this server.
+    pub async fn page_with(
+        &self,
+        path: &str,
+        header: (&'static str, &'static str),
+    ) -> Result<Answer, ClientError> {
+        let question = Question { own: Some(header), ..Question::new(Method::GET, path, Bytes::new()) };
+        self.put(question, Duration::ZERO).await?.ok()
+    }
+
     /// A stream of events that the server sends for as long as it likes.
     pub async fn events(&self, path: &str) -> Result<EventStream, ClientError> {
         let at = self.current.load(Ordering::Relaxed);
         let request = self.request(
             at,
-            Question { method: Method::GET, path, body: Bytes::new(), accept: "text/event-stream" },
+            Question { accept: "text/event-stream", ..Question::new(Method::GET, path, Bytes::new()) },
         )?;
-        self.stream(at, request).await.map(EventStream)
+        self.stream(at, request).await.map(EventStream::new)
     }
 
     /// An answer that goes on for as long as the server likes, line by line.
     pub async fn lines(&self, method: Method, path: &str, body: Bytes) -> Result<LineStream, ClientError> {
         let at = self.current.load(Ordering::Relaxed);
-        let request = self.request(at, Question { method, path, body, accept: JSON })?;
+        let request = self.request(at, Question::new(method, path, body))?;
         self.stream(at, request).await
     }
 
@@ -204,9 +242,9 @@ impl Client {
         let _done = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, ClientError> {
+    async fn exchange(&self, question: Question<'_>) -> Result<Answer, ClientError> {
         let at = self.current.load(Ordering::Relaxed);
-        let request = self.request(at, Question { method, path, body, accept: JSON })?;
+        let request = self.request(at, question)?;
         let response = self.begin(at, request).await?;
         let (parts, body) = response.into_parts();
         let server = self.server(at);
@@ -219,7 +257,7 @@ impl Client {
     }
 
     fn request(&self, at: usize, question: Question<'_>) -> Result<Request<Full<Bytes>>, ClientError> {
-        let Question { method, path, body, accept } = question;
+        let Question { method, path, body, accept, own } = question;
         let wrong = || ClientError::Path { path: path.to_owned() };
         let (address, _) = self.servers.get(at).ok_or_else(wrong)?;
         let mut request = Request::new(Full::new(body));
@@ -228,6 +266,9 @@ impl Client {
         let headers = request.headers_mut();
         headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        if let Some((name, value)) = own {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
         if let Some(value) = address.authorization() {
             headers.insert(AUTHORIZATION, value.clone());
         }

@@ -17,8 +17,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
+use crate::tls::{TlsError, TlsFiles};
+
 /// A server that does not even take a connection for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+type Connecting = Pin<Box<dyn Future<Output = io::Result<TokioIo<Stream>>> + Send>>;
 
 #[derive(Clone)]
 pub(crate) struct Connector {
@@ -28,28 +32,55 @@ pub(crate) struct Connector {
 impl Service<Uri> for Connector {
     type Response = TokioIo<Stream>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+    type Future = Connecting;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let tls = self.tls.clone();
-        Box::pin(async move {
-            let connected = tokio::time::timeout(PATIENCE, connect(uri, tls)).await;
-            connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut))).map(TokioIo::new)
-        })
+        let tls = self.tls.clone().filter(|_| uri.scheme() == Some(&Scheme::HTTPS));
+        Box::pin(connect(uri, tls))
     }
 }
 
-async fn connect(uri: Uri, tls: Option<TlsConnector>) -> io::Result<Stream> {
-    let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
+/// Connects to servers of gRPC, always over TLS.
+#[derive(Clone)]
+pub struct GrpcConnector {
+    tls: TlsConnector,
+}
+
+impl GrpcConnector {
+    pub fn new(files: &TlsFiles) -> Result<Self, TlsError> {
+        Ok(Self { tls: files.connector(&[b"h2"])? })
+    }
+}
+
+impl Service<Uri> for GrpcConnector {
+    type Response = TokioIo<Stream>;
+    type Error = io::Error;
+    type Future = Connecting;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(connect(uri, Some(self.tls.clone())))
+    }
+}
+
+async fn connect(uri: Uri, tls: Option<TlsConnector>) -> io::Result<TokioIo<Stream>> {
+    let connected = tokio::time::timeout(PATIENCE, connect_to(&uri, tls)).await;
+    connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut))).map(TokioIo::new)
+}
+
+async fn connect_to(uri: &Uri, tls: Option<TlsConnector>) -> io::Result<Stream> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let stream = TcpStream::connect((host.as_str(), port)).await?;
     stream.set_nodelay(true)?;
-    match tls.filter(|_| is_tls) {
+    match tls {
         None => Ok(Stream::Plain(stream)),
         Some(tls) => {
             let name = ServerName::try_from(host).map_err(io::Error::other)?;
@@ -58,7 +89,8 @@ async fn connect(uri: Uri, tls: Option<TlsConnector>) -> io::Result<Stream> {
     }
 }
 
-pub(crate) enum Stream {
+/// A connection.
+pub enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }

@@ -63,18 +63,29 @@ impl LineStream {
 }
 
 /// Server-sent events as they come.
-pub struct EventStream(pub(crate) LineStream);
+pub struct EventStream {
+    lines: LineStream,
+    /// What has come of the next one.
+    event: ServerEvent,
+}
 
 impl EventStream {
-    /// The next event; an error when the stream is over. Comments, which keep it alive, are events without a name.
+    pub(crate) fn new(lines: LineStream) -> Self {
+        Self { lines, event: ServerEvent::default() }
+    }
+
+    /// The next event; an error when the stream is over. Comments, which keep it alive, are events without a name. Whoever
+    /// stops waiting has missed nothing.
     pub async fn next(&mut self) -> Result<ServerEvent, ClientError> {
-        let mut event = ServerEvent::default();
         loop {
-            let line = self.0.next().await?;
+            let line = self.lines.next().await?;
             if line.is_empty() {
-                return Ok(event);
+                return Ok(std::mem::take(&mut self.event));
             }
-            event.take(&line);
+            self.event.take(&line);
+            if self.event.data.len() > MAX_LINE {
+                return Err(ClientError::Large { server: Arc::clone(&self.lines.server), most: MAX_LINE });
+            }
         }
     }
 }

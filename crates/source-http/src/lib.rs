@@ -15,6 +15,7 @@ mod tls;
 
 pub use address::{AddressError, ServerAddress, encoded};
 pub use client::{Answer, Client, ClientError, ClientOptions, Secret};
+pub use connector::{GrpcConnector, Stream};
 pub use decode::{Part, parts};
 pub use events::{EventStream, LineStream, ServerEvent};
 pub use tls::{TlsError, TlsFiles};

@@ -30,7 +30,8 @@ pub enum TlsError {
 }
 
 impl TlsFiles {
-    pub(crate) fn connector(&self) -> Result<TlsConnector, TlsError> {
+    /// `protocols` are what is spoken inside, in the names that servers are told.
+    pub(crate) fn connector(&self, protocols: &[&[u8]]) -> Result<TlsConnector, TlsError> {
         let mut roots = RootCertStore::empty();
         match &self.roots {
             Some(path) => {
@@ -44,7 +45,7 @@ impl TlsFiles {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = builder.with_root_certificates(roots);
-        let config = match &self.own {
+        let mut config = match &self.own {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let bytes = read(key)?;
@@ -53,6 +54,7 @@ impl TlsFiles {
                 builder.with_client_auth_cert(certificates(certificate)?, key)?
             }
         };
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(TlsConnector::from(Arc::new(config)))
     }
 }

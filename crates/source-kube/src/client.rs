@@ -13,8 +13,9 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
-use pilot_base::{Clock, Millis};
+use pilot_base::{Clock, Millis, Name};
 use pilot_config::Document;
+use pilot_source::Doubts;
 use thiserror::Error;
 
 use crate::access::{Access, AccessError, Credential};
@@ -53,7 +54,8 @@ impl CallError {
         }
     }
 
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+    /// How long the API server asks us to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
             Self::Unreachable(_) | Self::Broken(_) => None,
@@ -105,9 +107,16 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Who calls one API server. Copies share connections and pace.
+/// Who calls one API server. Copies share connections, pace and doubts.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct Client {
+    inner: Arc<Inner>,
+    doubts: Doubts,
+    /// How people call the API server.
+    name: Name,
+    /// Who can wait goes through here first.
+    leisure: Option<Arc<Bucket>>,
+}
 
 struct Inner {
     http: legacy::Client<Connector, Full<Bytes>>,
@@ -130,23 +139,51 @@ impl Client {
             .http2_keep_alive_timeout(PONG)
             .http2_keep_alive_while_idle(true)
             .build(connector);
-        Ok(Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             http,
             server: access.server.clone(),
             credential: access.credential.clone(),
             token: Mutex::new(None),
             bucket: Bucket::new(pace, Arc::clone(&clock)),
             clock,
-        })))
+        });
+        Ok(Self { inner, doubts: Doubts::default(), name: Name::new(&access.server), leisure: None })
+    }
+
+    /// The same for requests that can wait. They get a part of the pace, so that others are never held up by them.
+    #[must_use]
+    pub fn at_leisure(&self) -> Self {
+        let inner = &self.inner;
+        let bucket = Bucket::new(inner.bucket.pace().leisurely(), Arc::clone(&inner.clock));
+        Self { leisure: Some(Arc::new(bucket)), ..self.clone() }
+    }
+
+    /// The same, for the API server of a cluster. What cannot be true in it is held back there.
+    #[must_use]
+    pub fn of_cluster(self, cluster: &Name, doubts: Doubts) -> Self {
+        Self { name: Name::from(format!("cluster {cluster}")), doubts, ..self }
+    }
+
+    /// Is it the same API server, reached in the same way?
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub(crate) fn doubts(&self) -> &Doubts {
+        &self.doubts
     }
 
     /// Where it is.
     pub fn server(&self) -> &str {
-        &self.0.server
+        &self.inner.server
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.0.clock
+        &self.inner.clock
     }
 
     /// Sends a request and reads the whole answer.
@@ -157,9 +194,12 @@ impl Client {
 
     /// Sends a request. The answer is a good one, and has only begun.
     pub async fn send(&self, call: Call<'_>) -> Result<Response<Incoming>, CallError> {
-        self.0.bucket.take().await;
+        if let Some(leisure) = &self.leisure {
+            leisure.take().await;
+        }
+        self.inner.bucket.take().await;
         let request = self.request(call)?;
-        let answer = tokio::time::timeout(ANSWER_PATIENCE, self.0.http.request(request)).await;
+        let answer = tokio::time::timeout(ANSWER_PATIENCE, self.inner.http.request(request)).await;
         let response = answer
             .map_err(|_| CallError::Unreachable(format!("no answer within {ANSWER_PATIENCE:?}")))?
             .map_err(|error| CallError::Unreachable(innermost(&error)))?;
@@ -167,7 +207,7 @@ impl Client {
             return Ok(response);
         }
         if response.status() == StatusCode::UNAUTHORIZED {
-            *self.0.token.lock() = None;
+            *self.inner.token.lock() = None;
         }
         Err(refusal(response).await)
     }
@@ -176,7 +216,7 @@ impl Client {
         let wrong = |error: http::Error| CallError::Unreachable(error.to_string());
         let mut builder = Request::builder()
             .method(call.method)
-            .uri(format!("{}{}", self.0.server, call.path))
+            .uri(format!("{}{}", self.inner.server, call.path))
             .header(ACCEPT, call.accept)
             .header(USER_AGENT, concat!("pilot-discovery/", env!("CARGO_PKG_VERSION")));
         if let Some(authorization) = self.authorization()? {
@@ -191,7 +231,7 @@ impl Client {
     }
 
     fn authorization(&self) -> Result<Option<HeaderValue>, CallError> {
-        match &self.0.credential {
+        match &self.inner.credential {
             Credential::None => Ok(None),
             Credential::Token(token) => bearer(token).map(Some),
             Credential::Basic(name, password) => {
@@ -203,8 +243,8 @@ impl Client {
     }
 
     fn file_token(&self, path: &Path) -> Result<HeaderValue, CallError> {
-        let now = self.0.clock.now();
-        let mut known = self.0.token.lock();
+        let now = self.inner.clock.now();
+        let mut known = self.inner.token.lock();
         if let Some((at, token)) = &*known
             && now.saturating_sub(*at) < TOKEN_AGE
         {

@@ -83,7 +83,7 @@ pub(crate) fn missing(known: &BTreeSet<Kind>, cluster: &Name) -> Vec<Issue> {
         return Vec::new();
     }
     let message = format!(
-        "these CRDs are not installed: {}; rules of those kinds have no effect. Install Istio's CRDs (crd-all.gen.yaml of its base chart); they are followed as soon as they are there",
+        "these CRDs are not installed: {}; rules of those kinds have no effect. `pilotctl install crds` installs them, and so does Istio's chart base; they are followed as soon as they are there",
         missing.join(", ")
     );
     vec![Issue::warning(ObjectRef::new("Cluster", Name::empty(), cluster.clone()), "", message)]

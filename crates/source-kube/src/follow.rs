@@ -7,18 +7,24 @@
 //! ```
 //!
 //! What was told is only taken back when a list does not have it or a watch says that it is gone. A list that suddenly
-//! misses most of what was there is not believed at once (see [`Known`]).
+//! misses most of what was there is not believed at once: it is watched from there on, and what it lacks is kept (see
+//! [`Doubts`](pilot_source::Doubts)).
+
+mod salvage;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilot_base::{Millis, Name};
 use pilot_config::{Document, Tree};
+use pilot_source::Doubt;
 use tokio::sync::{mpsc, watch};
 
 use crate::client::{Call, CallError, Client, Lines};
-use crate::known::{Change, Collapse, Known, Look};
+use crate::known::{Belief, Change, Collapse, Known, Listing, Look};
 use crate::pace::{Backoff, jitter};
 use crate::resource::Resource;
+use crate::selection::Since;
 
 /// Objects in one page of a list.
 const PAGE: &str = "500";
@@ -27,15 +33,16 @@ const WATCH: Duration = Duration::from_secs(300);
 /// So many changes are told together at most.
 const CHANGES_AT_ONCE: usize = 512;
 /// A watch that is over earlier than this has not been much of one.
-const SHORT: u64 = 1000;
-/// How long to wait before a list that cannot be believed is asked for again.
-const DOUBT: Duration = Duration::from_secs(5);
+const SHORT: Millis = 1000;
+/// An API server that has just been started does not know yet who may do what. One that goes on refusing means it.
+const SETTLED: Millis = 3000;
 
 /// What becomes of a collection.
 #[derive(Debug)]
 pub enum Update<T> {
-    /// What is different now. The first one, and each after a loss, is `whole`: nothing that is there is missing.
-    Changed { whole: bool, changes: Vec<Change<T>> },
+    /// What is different now. The first one, and each after a loss, is `whole`: nothing that is there is missing, as of an
+    /// epoch of the [`Selection`](crate::Selection), if there is one.
+    Changed { whole: bool, epoch: u64, changes: Vec<Change<T>> },
     /// It cannot be listed or watched at the moment.
     Trouble(Trouble),
     /// It is watched.
@@ -45,8 +52,19 @@ pub enum Update<T> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
     Call(CallError),
+    /// We may not see it, and that is not only so because the API server has just been started.
+    Forbidden(CallError),
     /// Most of it is gone, if that is true.
     Collapse(Collapse),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Call(error) | Self::Forbidden(error) => error.fmt(f),
+            Self::Collapse(collapse) => collapse.fmt(f),
+        }
+    }
 }
 
 /// Who is told.
@@ -63,164 +81,303 @@ pub struct Follow<L> {
 enum End {
     /// As it should, or because the connection was cut.
     Over,
-    /// The API server does not know any more what was after the version that we have.
+    /// Everything has to be listed: what was after the version that we have is not known any more.
     Expired,
-    /// It could not be begun.
+    /// It could not be begun, or what it says cannot be read.
     Failed(CallError),
-    /// Nobody listens any more.
-    Deaf,
 }
+
+/// Nobody listens any more.
+struct Deaf;
 
 impl<L: Look> Follow<L> {
     /// Runs until nobody listens. `wrap` says whose update it is.
-    pub async fn run<M: Send>(mut self, teller: Teller<M>, wrap: impl Fn(Update<L::Value>) -> M + Send) {
-        let mut known = Known::default();
-        let mut version: Option<String> = None;
-        let mut backoff = Backoff::new();
-        let mut resource = self.place.borrow_and_update().clone();
-        loop {
-            let Some(at) = &mut version else {
-                resource.clone_from(&self.place.borrow_and_update());
-                let (update, wait) = match self.list(&resource, &mut known).await {
-                    Ok((update, at, None)) => {
-                        version = Some(at);
-                        (update, None)
-                    }
-                    Ok((update, _, Some(collapse))) => {
-                        if teller.send(wrap(Update::Trouble(Trouble::Collapse(collapse)))).await.is_err() {
-                            return;
-                        }
-                        (update, Some(jitter(DOUBT)))
-                    }
-                    Err(error) => {
-                        let wait = backoff.wait(error.retry_after());
-                        (Update::Trouble(Trouble::Call(error)), Some(wait))
-                    }
-                };
-                if teller.send(wrap(update)).await.is_err() {
-                    return;
-                }
-                if let Some(wait) = wait {
-                    tokio::time::sleep(wait).await;
-                }
-                continue;
-            };
-            let began = self.client.clock().now();
-            let watching = Watching { resource: &resource, version: at, known: &mut known };
-            match self.watch(watching, &teller, &wrap).await {
-                End::Deaf => return,
-                End::Expired => version = None,
-                End::Over => {
-                    let lasted = self.client.clock().now().saturating_sub(began);
-                    if lasted < SHORT {
-                        tokio::time::sleep(backoff.wait(None)).await;
-                    } else {
-                        backoff.reset();
-                    }
-                }
-                End::Failed(error) => {
-                    let wait = backoff.wait(error.retry_after());
-                    if teller.send(wrap(Update::Trouble(Trouble::Call(error)))).await.is_err() {
-                        return;
-                    }
-                    tokio::time::sleep(wait).await;
-                }
+    pub async fn run<M: Send>(self, teller: Teller<M>, wrap: impl Fn(Update<L::Value>) -> M + Send) {
+        let resource = self.place.borrow().clone();
+        let mut following = Following {
+            follow: self,
+            to: (teller, wrap),
+            resource,
+            known: Known::default(),
+            version: None,
+            epoch: 0,
+            backoff: Backoff::new(),
+            doubt: None,
+            belief: Belief::Doubts,
+            refused_since: None,
+        };
+        while following.step().await.is_ok() {}
+    }
+}
+
+/// Where it stands.
+struct Following<L, M, W> {
+    follow: Follow<L>,
+    to: (Teller<M>, W),
+    resource: Resource,
+    known: Known,
+    /// The version of what is known; nothing if all of it has to be listed.
+    version: Option<String>,
+    /// As of when it is known whose objects count.
+    epoch: u64,
+    backoff: Backoff,
+    /// What is held back.
+    doubt: Option<(Doubt, Collapse)>,
+    /// Of the next list.
+    belief: Belief,
+    refused_since: Option<Millis>,
+}
+
+impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
+    async fn tell(&self, update: Update<L::Value>) -> Result<(), Deaf> {
+        self.to.0.send((self.to.1)(update)).await.map_err(|_| Deaf)
+    }
+
+    /// Nothing that is there is missing now.
+    async fn whole(&self, changes: Vec<Change<L::Value>>) -> Result<(), Deaf> {
+        self.tell(Update::Changed { whole: true, epoch: self.epoch, changes }).await
+    }
+
+    async fn some(&self, changes: Vec<Change<L::Value>>) -> Result<(), Deaf> {
+        self.tell(Update::Changed { whole: false, epoch: self.epoch, changes }).await
+    }
+
+    async fn step(&mut self) -> Result<(), Deaf> {
+        if self.version.is_none() {
+            return self.list().await;
+        }
+        let began = self.follow.client.clock().now();
+        match self.watch().await? {
+            End::Expired => {
+                self.version = None;
+                Ok(())
             }
+            End::Over => {
+                let lasted = self.follow.client.clock().now().saturating_sub(began);
+                if lasted < SHORT {
+                    tokio::time::sleep(self.backoff.wait(None)).await;
+                } else {
+                    self.backoff.reset();
+                }
+                Ok(())
+            }
+            End::Failed(error) => self.failed(error).await,
         }
     }
 
-    /// Everything there is, as changes to what is known; the version of it; and whether it can be believed.
-    async fn list(
+    /// Says so, and waits.
+    async fn failed(&mut self, error: CallError) -> Result<(), Deaf> {
+        let wait = self.backoff.wait(error.retry_after());
+        let now = self.follow.client.clock().now();
+        let trouble = if error.status() == Some(403) {
+            let since = *self.refused_since.get_or_insert(now);
+            let is_settled = now.saturating_sub(since) >= SETTLED;
+            if is_settled { Trouble::Forbidden(error) } else { Trouble::Call(error) }
+        } else {
+            self.refused_since = None;
+            Trouble::Call(error)
+        };
+        self.tell(Update::Trouble(trouble)).await?;
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+
+    /// Lists everything there is.
+    async fn list(&mut self) -> Result<(), Deaf> {
+        self.resource.clone_from(&self.follow.place.borrow_and_update());
+        let epoch = self.follow.look.selection().map_or(0, |selection| selection.epoch());
+        let belief = std::mem::replace(&mut self.belief, Belief::Doubts);
+        let (listing, version) = match self.read(&self.resource, self.known.begin()).await {
+            Ok(read) => read,
+            Err(error) => return self.failed(error).await,
+        };
+        let (changes, collapse) = listing.end(&mut self.known, belief);
+        self.doubt(collapse);
+        (self.version, self.epoch, self.refused_since) = (Some(version), epoch, None);
+        self.whole(changes).await
+    }
+
+    /// Notes what cannot be true. What was so before is no more doubtful for being so again.
+    fn doubt(&mut self, collapse: Option<Collapse>) {
+        let Some(collapse) = collapse else {
+            self.doubt = None;
+            return;
+        };
+        if self
+            .doubt
+            .as_ref()
+            .is_some_and(|(_, before)| before.of == collapse.of && before.gone >= collapse.gone)
+        {
+            return;
+        }
+        let client = &self.follow.client;
+        let place = Name::from(format!("{}: {}", client.name(), self.resource.name()));
+        self.doubt = Some((client.doubts().raise(place, collapse.to_string()), collapse));
+    }
+
+    /// Everything there is at a place, and the version of it.
+    async fn read(
         &self,
         resource: &Resource,
-        known: &mut Known,
-    ) -> Result<(Update<L::Value>, String, Option<Collapse>), CallError> {
-        let mut listing = known.begin();
+        mut listing: Listing<L::Value>,
+    ) -> Result<(Listing<L::Value>, String), CallError> {
         let mut token = String::new();
-        let version = loop {
+        loop {
             let mut parameters = vec![("limit", PAGE)];
             if !token.is_empty() {
                 parameters.push(("continue", &token));
             }
             let path = resource.query(&parameters);
             let call = Call { accept: resource.content.of_list(), ..Call::get(&path) };
-            let body = self.client.call(call).await?;
-            let document = Document::parse(&body).map_err(CallError::Broken)?;
-            let page = document.tree();
-            for object in page.get("items").into_iter().flat_map(Tree::items) {
-                listing.see(object, &*self.look);
+            let body = self.follow.client.call(call).await?;
+            let (version, next) = see(&body, &mut listing, &*self.follow.look)?;
+            if next.is_empty() {
+                return Ok((listing, version));
             }
-            let metadata = |field: &str| page.text_at(&["metadata", field]).to_owned();
-            token = metadata("continue");
-            if token.is_empty() {
-                break metadata("resourceVersion");
-            }
-        };
-        let (changes, collapse) = listing.end(known);
-        Ok((Update::Changed { whole: collapse.is_none(), changes }, version, collapse))
+            token = next;
+        }
     }
 
-    async fn watch<M: Send>(
-        &mut self,
-        watching: Watching<'_>,
-        teller: &Teller<M>,
-        wrap: &(impl Fn(Update<L::Value>) -> M + Send),
-    ) -> End {
-        let Watching { resource, version, known } = watching;
-        let span = jitter(WATCH);
-        let seconds = span.as_secs().to_string();
-        let path = resource.query(&[
-            ("watch", "true"),
-            ("allowWatchBookmarks", "true"),
-            ("resourceVersion", version),
-            ("timeoutSeconds", &seconds),
-        ]);
-        let call = Call { accept: resource.content.of_watch(), ..Call::get(&path) };
-        let response = match self.client.send(call).await {
-            Ok(response) => response,
-            Err(error) if is_expired(error.status()) => return End::Expired,
-            Err(error) => return End::Failed(error),
+    /// Lists the namespaces whose objects count now and did not before, or the other way round. Tells whether what is known
+    /// is whole again.
+    async fn catch_up(&mut self) -> Result<Result<bool, CallError>, Deaf> {
+        let Some(selection) = self.follow.look.selection() else { return Ok(Ok(true)) };
+        let epoch = selection.epoch();
+        let namespaces = match selection.since(self.epoch) {
+            Since::Nothing => return Ok(Ok(true)),
+            Since::Everything => return Ok(Ok(false)),
+            Since::Namespaces(namespaces) => namespaces,
         };
-        if teller.send(wrap(Update::Well)).await.is_err() {
-            return End::Deaf;
+        for namespace in namespaces {
+            if self.resource.namespace.as_ref().is_some_and(|only| *only != namespace) {
+                continue;
+            }
+            let resource = Resource { namespace: Some(namespace.clone()), ..self.resource.clone() };
+            let (listing, version) = match self.read(&resource, self.known.begin_within(&namespace)).await {
+                Ok(read) => read,
+                Err(error) => return Ok(Err(error)),
+            };
+            let (changes, collapse) = listing.end(&mut self.known, Belief::Doubts);
+            self.known.is_ahead(&namespace, &version);
+            self.some(changes).await?;
+            if collapse.is_some() {
+                return Ok(Ok(false));
+            }
         }
+        self.epoch = epoch;
+        self.whole(Vec::new()).await?;
+        Ok(Ok(true))
+    }
+
+    /// Says how it is, now that it is watched.
+    async fn well(&mut self) -> Result<(), Deaf> {
+        self.refused_since = None;
+        match &self.doubt {
+            None => self.tell(Update::Well).await,
+            Some((_, collapse)) => self.tell(Update::Trouble(Trouble::Collapse(*collapse))).await,
+        }
+    }
+
+    async fn watch(&mut self) -> Result<End, Deaf> {
+        let mut news = self.follow.look.selection().map(|selection| selection.news());
+        match self.catch_up().await? {
+            Ok(true) => {}
+            Ok(false) => return Ok(End::Expired),
+            Err(error) => return Ok(End::Failed(error)),
+        }
+        let span = jitter(WATCH);
+        let response = match self.begin_watch(span).await {
+            Ok(response) => response,
+            Err(error) if is_expired(error.status()) => return Ok(End::Expired),
+            Err(error) => return Ok(End::Failed(error)),
+        };
+        self.well().await?;
         // Bookmarks come every minute or so; who says nothing after the end is gone.
         let mut lines = Lines::new(response.into_body(), span + Duration::from_secs(30));
         loop {
-            let next = tokio::select! {
-                next = lines.next() => next,
-                () = moved(&mut self.place) => return End::Expired,
-                () = teller.closed() => return End::Deaf,
+            let line = tokio::select! {
+                line = lines.next() => line,
+                () = moved(&mut self.follow.place) => return Ok(End::Expired),
+                () = told(&mut news) => {
+                    match self.catch_up().await? {
+                        Ok(true) => continue,
+                        Ok(false) => return Ok(End::Expired),
+                        Err(error) => return Ok(End::Failed(error)),
+                    }
+                }
+                () = is_over(&mut self.doubt) => {
+                    self.belief = Belief::Believes;
+                    return Ok(End::Expired);
+                }
+                () = self.to.0.closed() => return Err(Deaf),
             };
-            let Ok(Some(first)) = next else { return End::Over };
-            let mut changes = Vec::new();
-            let mut line = Some(first);
-            let mut heard = Heard::More;
-            while let Some(text) = line {
-                heard = hear(&text, version, (known, &*self.look), &mut changes);
-                let go_on = matches!(heard, Heard::More) && changes.len() < CHANGES_AT_ONCE;
-                line = if go_on { lines.ready() } else { None };
-            }
-            let update = Update::Changed { whole: false, changes };
-            if !matches!(&update, Update::Changed { changes, .. } if changes.is_empty())
-                && teller.send(wrap(update)).await.is_err()
-            {
-                return End::Deaf;
-            }
-            match heard {
-                Heard::More => {}
-                Heard::Expired => return End::Expired,
-                Heard::Broken => return End::Over,
+            let Ok(Some(line)) = line else { return Ok(End::Over) };
+            if let Some(end) = self.hear(line, &mut lines).await? {
+                return Ok(end);
             }
         }
     }
+
+    async fn begin_watch(&self, span: Duration) -> Result<http::Response<hyper::body::Incoming>, CallError> {
+        let seconds = span.as_secs().to_string();
+        let path = self.resource.query(&[
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", self.version.as_deref().unwrap_or_default()),
+            ("timeoutSeconds", &seconds),
+        ]);
+        let call = Call { accept: self.resource.content.of_watch(), ..Call::get(&path) };
+        self.follow.client.send(call).await
+    }
+
+    /// Takes what has come by now. Tells how the watch has ended, if it has.
+    async fn hear(&mut self, first: bytes::Bytes, lines: &mut Lines) -> Result<Option<End>, Deaf> {
+        let (mut changes, mut line, mut end) = (Vec::new(), Some(first), None);
+        while let Some(text) = line {
+            let version = self.version.get_or_insert_default();
+            end = hear(&text, version, (&mut self.known, &*self.follow.look), &mut changes);
+            let goes_on = end.is_none() && changes.len() < CHANGES_AT_ONCE;
+            line = if goes_on { lines.ready() } else { None };
+        }
+        if !changes.is_empty() {
+            self.some(changes).await?;
+        }
+        if matches!(end, Some(End::Failed(_))) {
+            // What it was about is found in a list.
+            self.version = None;
+        }
+        if self.doubt.is_some() && self.known.is_settled() {
+            self.doubt = None;
+            self.well().await?;
+        }
+        Ok(end)
+    }
 }
 
-/// Where a watch stands.
-struct Watching<'a> {
-    resource: &'a Resource,
-    version: &'a mut String,
-    known: &'a mut Known,
+/// Reads a page of a list: its version, and what the next page is asked for with.
+fn see<L: Look>(
+    body: &[u8],
+    listing: &mut Listing<L::Value>,
+    look: &L,
+) -> Result<(String, String), CallError> {
+    let metadata = |page: Tree<'_>| {
+        let metadata = |field: &str| page.text_at(&["metadata", field]).to_owned();
+        (metadata("resourceVersion"), metadata("continue"))
+    };
+    match Document::parse(body) {
+        Ok(document) => {
+            let page = document.tree();
+            for object in page.get("items").into_iter().flat_map(Tree::items) {
+                listing.see(object, look);
+            }
+            Ok(metadata(page))
+        }
+        Err(why) => {
+            let head =
+                salvage::page(body, &why, listing, look).ok_or_else(|| CallError::Broken(why.clone()))?;
+            Ok(metadata(Document::parse(&head).map_err(CallError::Broken)?.tree()))
+        }
+    }
 }
 
 /// Waits until the objects stand somewhere else; for ever if they never will.
@@ -230,16 +387,47 @@ async fn moved(place: &mut watch::Receiver<Resource>) {
     }
 }
 
-/// One event of a watch.
+/// Waits until other objects count; for ever if they never will.
+async fn told(news: &mut Option<watch::Receiver<u64>>) {
+    let will_not = match news {
+        Some(news) => news.changed().await.is_err(),
+        None => true,
+    };
+    if will_not {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until what was held back counts.
+async fn is_over(doubt: &mut Option<(Doubt, Collapse)>) {
+    match doubt {
+        Some((doubt, _)) => doubt.is_over().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One event of a watch. Tells how the watch has ended, if it has.
 fn hear<L: Look>(
     line: &[u8],
     version: &mut String,
     (known, look): (&mut Known, &L),
     changes: &mut Vec<Change<L::Value>>,
-) -> Heard {
-    let Ok(document) = Document::parse(line) else { return Heard::Broken };
+) -> Option<End> {
+    let document = match Document::parse(line) {
+        Ok(document) => document,
+        Err(why) => {
+            let Some((change, at)) = salvage::event(line, &why, known, look) else {
+                return Some(End::Failed(CallError::Broken(why)));
+            };
+            changes.extend(change);
+            *version = at;
+            return None;
+        }
+    };
     let event = document.tree();
-    let Some(object) = event.get("object") else { return Heard::Broken };
+    let broken = || Some(End::Failed(CallError::Broken("an event without an object".to_owned())));
+    let Some(object) = event.get("object") else { return broken() };
+    let told = object.text_at(&["metadata", "resourceVersion"]);
     match event.text_at(&["type"]) {
         "ADDED" | "MODIFIED" => changes.extend(known.put(object, look)),
         "DELETED" => changes.extend(known.gone(object)),
@@ -247,20 +435,14 @@ fn hear<L: Look>(
         // An error stands in the object.
         _ => {
             let code = object.get("code").and_then(Tree::number).and_then(|code| u16::try_from(code).ok());
-            return if is_expired(code) { Heard::Expired } else { Heard::Broken };
+            return Some(if is_expired(code) { End::Expired } else { End::Over });
         }
     }
-    let told = object.text_at(&["metadata", "resourceVersion"]);
     if !told.is_empty() {
+        known.reached(told);
         told.clone_into(version);
     }
-    Heard::More
-}
-
-enum Heard {
-    More,
-    Expired,
-    Broken,
+    None
 }
 
 /// `410 Gone`, also when a server has not reached the version yet, as after a restore.

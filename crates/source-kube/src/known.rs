@@ -1,10 +1,18 @@
 //! What a collection is known to hold, so that a new list is told as the difference.
 
-use std::collections::BTreeMap;
+mod listing;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use pilot_base::{Hash64, Issue, Name};
 use pilot_config::Tree;
 use pilot_model::ConfigId;
+
+pub(crate) use listing::{Belief, Listing, implausible};
+
+use crate::selection::Selection;
 
 /// What somebody makes of an object.
 pub enum Verdict<T> {
@@ -19,6 +27,22 @@ pub enum Verdict<T> {
 pub trait Look: Send + Sync + 'static {
     type Value: Send;
     fn look(&self, object: Tree<'_>) -> Verdict<Self::Value>;
+
+    /// Whose objects count, if not everybody's do. When a namespace comes to count or ceases to, its objects are looked at
+    /// again, though they have not changed.
+    fn selection(&self) -> Option<&Selection> {
+        None
+    }
+
+    /// How much would be lost with it, beside itself: the endpoints in a slice.
+    fn weight(&self, _: &Self::Value) -> u32 {
+        0
+    }
+
+    /// What is told of an object of which nothing but its name can be read.
+    fn unreadable(&self, _: &ConfigId, _why: &str) -> Vec<Issue> {
+        Vec::new()
+    }
 }
 
 /// One object, and what became of it.
@@ -41,16 +65,36 @@ pub enum What<T> {
 /// How much is gone, if it is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Collapse {
+    pub of: Lost,
     pub had: usize,
     pub gone: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    Objects,
+    /// What stands in objects that are still there.
+    Endpoints,
+}
+
+impl std::fmt::Display for Collapse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { of, had, gone } = self;
+        match of {
+            Lost::Objects => write!(f, "{gone} of {had} are gone all at once"),
+            Lost::Endpoints => write!(f, "{gone} of {had} endpoints in them are gone all at once"),
+        }
+    }
 }
 
 /// The objects that a collection holds.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
     objects: BTreeMap<ConfigId, Entry>,
-    /// How many lists in a row said that most of it is gone.
-    doubts: usize,
+    /// What a list lacks, or shows with far less in it, and is kept as it was all the same.
+    held: BTreeSet<ConfigId>,
+    /// Up to which version a namespace is known already, though the watch is not there yet.
+    floors: BTreeMap<Name, u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -60,46 +104,99 @@ struct Entry {
     /// Does who is told know of it?
     told: bool,
     troubled: bool,
+    weight: u32,
 }
-
-/// Fewer than this may go at once without anybody wondering.
-const FEW: usize = 10;
-/// So many lists in a row must agree before most of what there was is taken back.
-const CONFIRMATIONS: usize = 3;
 
 impl Known {
     /// What a watch says: an object is there.
     pub(crate) fn put<L: Look>(&mut self, object: Tree<'_>, look: &L) -> Option<Change<L::Value>> {
-        let id = id_of(object)?;
-        let version = version_of(object);
-        let before = self.objects.get(&id).copied();
-        // Told again after a cut.
-        if before.is_some_and(|entry| version.is_some() && entry.version == version) {
-            return None;
+        let (id, version) = self.news(object, look)?;
+        self.judge(id, version, (look.look(object), look))
+    }
+
+    /// The same for one of which only the metadata can be read.
+    pub(crate) fn put_unreadable<L: Look>(
+        &mut self,
+        head: Tree<'_>,
+        look: &L,
+        why: &str,
+    ) -> Option<Change<L::Value>> {
+        let (id, version) = self.news(head, look)?;
+        let issues = look.unreadable(&id, why);
+        self.judge(id, version, (Verdict::Broken(issues), look))
+    }
+
+    /// What a watch says: an object is gone.
+    pub(crate) fn gone<T>(&mut self, object: Tree<'_>) -> Option<Change<T>> {
+        let id = id_of(object).filter(|id| !self.is_old(id, object))?;
+        self.held.remove(&id);
+        let entry = self.objects.remove(&id)?;
+        farewell(id, entry)
+    }
+
+    /// Is nothing held back any more, be it because it is there again or because it was said to be gone?
+    pub(crate) fn is_settled(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Everything of a namespace is known as of a version which the watch has not reached yet.
+    pub(crate) fn is_ahead(&mut self, namespace: &Name, version: &str) {
+        // Versions that are no numbers cannot be compared; then what was listed is told again on the way.
+        if let Ok(version) = version.parse() {
+            self.floors.insert(namespace.clone(), version);
         }
+    }
+
+    /// The watch has come so far.
+    pub(crate) fn reached(&mut self, version: &str) {
+        if let Ok(version) = version.parse::<u64>() {
+            self.floors.retain(|_, floor| *floor > version);
+        }
+    }
+
+    fn is_old(&self, id: &ConfigId, object: Tree<'_>) -> bool {
+        let Some(floor) = self.floors.get(&id.namespace) else { return false };
+        let version = object.text_at(&["metadata", "resourceVersion"]).parse::<u64>();
+        version.is_ok_and(|version| version <= *floor)
+    }
+
+    /// Which object it is, and its version. Nothing if that was told before.
+    fn news<L: Look>(&self, object: Tree<'_>, look: &L) -> Option<(ConfigId, Option<Hash64>)> {
+        let id = id_of(object).filter(|id| !self.is_old(id, object))?;
+        let epoch = look.selection().map_or(0, |selection| selection.epoch_of(&id.namespace));
+        let version = version_of(object).map(|version| match epoch {
+            0 => version,
+            epoch => Hash64::of_named(&epoch.to_string(), version),
+        });
+        let before = self.objects.get(&id);
+        let is_known = before.is_some_and(|entry| version.is_some() && entry.version == version);
+        (!is_known).then_some((id, version))
+    }
+
+    fn judge<L: Look>(
+        &mut self,
+        id: ConfigId,
+        version: Option<Hash64>,
+        (verdict, look): (Verdict<L::Value>, &L),
+    ) -> Option<Change<L::Value>> {
+        let before = self.objects.get(&id).copied();
         let before_told = before.is_some_and(|entry| entry.told);
-        let (what, issues, told) = match look.look(object) {
+        let weight = match &verdict {
+            Verdict::Take(value, _) => look.weight(value),
+            Verdict::Broken(_) => before.map_or(0, |entry| entry.weight),
+            Verdict::Ignore => 0,
+        };
+        let (what, issues, told) = match verdict {
             Verdict::Take(value, issues) => (What::Put(value), issues, true),
             Verdict::Broken(issues) => (What::Same, issues, before_told),
             Verdict::Ignore if before_told => (What::Gone, Vec::new(), false),
             Verdict::Ignore => (What::Same, Vec::new(), false),
         };
         let troubled = !issues.is_empty();
-        self.objects.insert(id.clone(), Entry { version, told, troubled });
+        self.held.remove(&id);
+        self.objects.insert(id.clone(), Entry { version, told, troubled, weight });
         let silent = matches!(what, What::Same) && !troubled && !before.is_some_and(|entry| entry.troubled);
         (!silent).then_some(Change { id, what, issues })
-    }
-
-    /// What a watch says: an object is gone.
-    pub(crate) fn gone<T>(&mut self, object: Tree<'_>) -> Option<Change<T>> {
-        let id = id_of(object)?;
-        let entry = self.objects.remove(&id)?;
-        farewell(id, entry)
-    }
-
-    /// A list begins. Nothing of it counts before its end.
-    pub(crate) fn begin<T>(&self) -> Listing<T> {
-        Listing { before: self.objects.clone(), after: self.clone(), changes: Vec::new() }
     }
 }
 
@@ -109,41 +206,6 @@ fn farewell<T>(id: ConfigId, entry: Entry) -> Option<Change<T>> {
         (told, _) => {
             Some(Change { id, what: if told { What::Gone } else { What::Same }, issues: Vec::new() })
         }
-    }
-}
-
-/// A list that is being read.
-pub(crate) struct Listing<T> {
-    /// What has not been seen so far.
-    before: BTreeMap<ConfigId, Entry>,
-    after: Known,
-    changes: Vec<Change<T>>,
-}
-
-impl<T: Send> Listing<T> {
-    pub(crate) fn see<L: Look<Value = T>>(&mut self, object: Tree<'_>, look: &L) {
-        let Some(id) = id_of(object) else { return };
-        self.before.remove(&id);
-        self.changes.extend(self.after.put(object, look));
-    }
-
-    /// What is different. If most of what there was is missing, it is kept until several lists have said so.
-    pub(crate) fn end(mut self, known: &mut Known) -> (Vec<Change<T>>, Option<Collapse>) {
-        let had = known.objects.values().filter(|entry| entry.told).count();
-        let gone = self.before.values().filter(|entry| entry.told).count();
-        let implausible = gone >= FEW && gone * 2 > had;
-        if implausible && known.doubts + 1 < CONFIRMATIONS {
-            self.after.doubts += 1;
-            *known = self.after;
-            return (self.changes, Some(Collapse { had, gone }));
-        }
-        self.after.doubts = 0;
-        for (id, entry) in self.before {
-            self.after.objects.remove(&id);
-            self.changes.extend(farewell(id, entry));
-        }
-        *known = self.after;
-        (self.changes, None)
     }
 }
 

@@ -11,13 +11,16 @@
 mod access;
 mod client;
 mod crds;
+mod definitions;
 mod follow;
+mod ingress;
 mod known;
 mod mesh_maps;
 mod objects;
 mod pace;
 mod remote;
 mod resource;
+mod selection;
 mod source;
 mod troubles;
 mod wire;
@@ -26,10 +29,13 @@ pub use access::{
     Access, AccessError, ClientCertificate, Credential, Source as KubeconfigOf, Surroundings, Trust,
 };
 pub use client::{Call, CallError, Client};
+pub use definitions::definitions;
 pub use follow::{Follow, Teller, Trouble, Update};
-pub use known::{Change, Collapse, Look, Verdict, What};
+pub use ingress::{ClassLook, Ingress, IngressLook, IngressSource, ingress_classes, ingresses};
+pub use known::{Change, Collapse, Look, Lost, Verdict, What};
 pub use mesh_maps::MeshPlace;
 pub use pace::{Backoff, Pace};
-pub use remote::{RemoteClusters, RemoteOptions};
-pub use resource::{Content, Resource};
-pub use source::{ClusterOptions, KubeSource, Role};
+pub use remote::{RemoteClients, RemoteClusters, RemoteOptions};
+pub use resource::{Content, RULES, Resource};
+pub use selection::Selection;
+pub use source::{ClusterOptions, KubeSource, Role, RulePlaces, place_of};

@@ -70,6 +70,11 @@ impl MeshMaps {
         Self { place, texts, told: (None, None) }
     }
 
+    /// What was told of the mesh, if that comes from here.
+    pub(crate) fn settings(&self) -> Option<&MeshConfig> {
+        self.told.0.as_ref()
+    }
+
     pub(crate) fn take(&mut self, map: usize, changes: Vec<Change<Texts>>) {
         for change in changes {
             match change.what {

@@ -1,10 +1,11 @@
 //! Objects of the API become objects of the model.
 
-use pilot_base::Name;
+use pilot_base::{Issue, Name};
 use pilot_config::{ReadOptions, Tree, read_object};
-use pilot_model::{Kind, Object};
+use pilot_model::{ConfigId, Health, Kind, Object};
 
 use crate::known::{Look, Verdict};
+use crate::selection::Selection;
 
 /// The label that says which control plane a rule is for.
 const REVISION: &str = "istio.io/rev";
@@ -13,19 +14,48 @@ const REVISION: &str = "istio.io/rev";
 pub(crate) struct ObjectLook {
     pub(crate) kind: Kind,
     pub(crate) options: ReadOptions,
-    /// Rules for others are passed over. Kubernetes' own objects are for everybody.
+    /// Rules for others are passed over, unless we have no name. Kubernetes' own objects are for everybody.
     pub(crate) revision: Option<Name>,
     /// The cluster they are in, if it is not the one that rules come from.
     pub(crate) remote: Option<Name>,
+    /// Of which namespaces objects count; of all, if there is none.
+    pub(crate) selection: Option<Selection>,
+}
+
+/// How many endpoints would be lost with an object. Those that cannot be called are no loss.
+pub(crate) fn weight(object: &Object) -> u32 {
+    let Object::EndpointSlice(_, slice) = object else { return 0 };
+    let gone = [Health::Unhealthy, Health::Draining, Health::Terminating];
+    let usable = slice.endpoints.iter().filter(|endpoint| !gone.contains(&endpoint.health));
+    u32::try_from(usable.count()).unwrap_or(u32::MAX)
 }
 
 impl Look for ObjectLook {
     type Value = Object;
 
+    fn selection(&self) -> Option<&Selection> {
+        self.selection.as_ref()
+    }
+
+    fn weight(&self, object: &Object) -> u32 {
+        weight(object)
+    }
+
+    fn unreadable(&self, id: &ConfigId, why: &str) -> Vec<Issue> {
+        vec![Issue::error(
+            id.object(self.kind),
+            "",
+            format!("cannot be read: {why}; what was known of it stays"),
+        )]
+    }
+
     fn look(&self, tree: Tree<'_>) -> Verdict<Object> {
-        if let Some(own) = &self.revision
+        let namespace = tree.text_at(&["metadata", "namespace"]);
+        if self.selection.as_ref().is_some_and(|selection| !selection.includes(namespace)) {
+            return Verdict::Ignore;
+        }
+        if let Some(own) = self.revision.as_ref().filter(|own| !own.is_empty())
             && let Some(rev) = tree.at(&["metadata", "labels", REVISION]).and_then(Tree::text)
-            && !rev.is_empty()
             && rev != own.as_str()
         {
             return Verdict::Ignore;

@@ -21,6 +21,13 @@ impl Default for Pace {
     }
 }
 
+impl Pace {
+    /// For who can wait: the rest is for those who cannot, such as proxies that want to be let in.
+    pub(crate) fn leisurely(self) -> Self {
+        Self { per_second: self.per_second / 4.0, burst: (self.burst / 4.0).max(1.0) }
+    }
+}
+
 /// Lets requests through at a pace.
 pub(crate) struct Bucket {
     pace: Pace,
@@ -37,6 +44,10 @@ impl Bucket {
     pub(crate) fn new(pace: Pace, clock: Arc<dyn Clock>) -> Self {
         let at = clock.now();
         Self { pace, clock, state: Mutex::new(Level { tokens: pace.burst.max(1.0), at }) }
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.pace
     }
 
     pub(crate) async fn take(&self) {
@@ -64,7 +75,9 @@ impl Bucket {
 
 /// Longer and longer waits, so that a server that comes back is not overrun.
 pub struct Backoff {
+    first: Duration,
     next: Duration,
+    longest: Duration,
 }
 
 impl Default for Backoff {
@@ -79,17 +92,22 @@ impl Backoff {
     const LONGEST: Duration = Duration::from_secs(5);
 
     pub fn new() -> Self {
-        Self { next: Self::FIRST }
+        Self::between(Self::FIRST, Self::LONGEST)
+    }
+
+    /// The first wait and the longest, but for the server's wishes and some chance.
+    pub fn between(first: Duration, longest: Duration) -> Self {
+        Self { first, next: first, longest }
     }
 
     pub fn reset(&mut self) {
-        self.next = Self::FIRST;
+        self.next = self.first;
     }
 
     /// The next wait: at least what the server asks for.
     pub fn wait(&mut self, asked: Option<Duration>) -> Duration {
         let wait = self.next;
-        self.next = (self.next * 2).min(Self::LONGEST);
+        self.next = (self.next * 2).min(self.longest);
         // Those who wait for the same server do not come back together.
         jitter(wait).max(asked.map(jitter).unwrap_or_default())
     }

@@ -5,18 +5,18 @@
 //! ```
 //!
 //! What a cluster told stays while it does not answer, and while its secret is changed: only what the new one does not
-//! know is taken back, and most of it only after a while. A secret that is gone takes its cluster along, unless it comes
+//! know is taken back, and most of it only after a while, or when somebody confirms it. A secret that is gone takes its cluster along, unless it comes
 //! back soon.
 
 mod cluster;
+mod secrets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use data_encoding::BASE64;
 use pilot_base::{Issue, Name, ObjectRef};
-use pilot_config::{ReadOptions, Tree};
+use pilot_config::ReadOptions;
 use pilot_model::{Object, ObjectKey};
 use pilot_source::{Batch, ClusterState, ClusterStates, Event, Running, Sink, Source, Sync};
 use tokio::sync::{mpsc, watch};
@@ -24,10 +24,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use self::cluster::{Cluster, Told};
+use self::secrets::{Configs, SecretLook, Secrets};
 use crate::access::{Access, Source as KubeconfigOf};
 use crate::client::Client;
 use crate::follow::{Follow, Trouble, Update};
-use crate::known::{Change, Look, Verdict, What};
 use crate::pace::Pace;
 use crate::resource::Resource;
 use crate::source::{ClusterOptions, KubeSource, Role};
@@ -41,7 +41,7 @@ pub struct RemoteOptions {
     /// The cluster that we belong to.
     pub home: Name,
     pub pace: Pace,
-    /// Who has not told everything by then is not waited for.
+    /// Who has not told everything so long after it was first heard of is not waited for.
     pub patience: Duration,
     pub only_namespace: Option<Name>,
 }
@@ -54,12 +54,21 @@ pub struct RemoteClusters {
     client: Client,
     options: RemoteOptions,
     states: watch::Sender<Vec<ClusterState>>,
+    clients: watch::Sender<BTreeMap<Name, Client>>,
 }
+
+/// How other clusters are reached, by their names.
+pub type RemoteClients = watch::Receiver<BTreeMap<Name, Client>>;
 
 impl RemoteClusters {
     pub fn new(client: Client, options: RemoteOptions) -> Self {
         let home = ClusterState { id: options.home.clone(), secret: String::new(), sync: Sync::Synced };
-        Self { client, options, states: watch::Sender::new(vec![home]) }
+        Self { client, options, states: watch::Sender::new(vec![home]), clients: watch::Sender::default() }
+    }
+
+    /// How they are reached, from now on.
+    pub fn clients(&self) -> RemoteClients {
+        self.clients.subscribe()
     }
 
     /// How the clusters are, from now on.
@@ -76,34 +85,9 @@ impl Source for RemoteClusters {
     fn run(self: Box<Self>, sink: Sink) -> Running {
         Box::pin(Fleet::new(*self).run(sink))
     }
-}
 
-/// The kubeconfigs in a secret, by cluster; what is no text is told.
-type Configs = BTreeMap<Name, String>;
-
-struct SecretLook;
-
-impl Look for SecretLook {
-    type Value = Configs;
-
-    fn look(&self, secret: Tree<'_>) -> Verdict<Configs> {
-        let mut configs = Configs::new();
-        let mut issues = Vec::new();
-        for (cluster, data) in secret.get("data").into_iter().flat_map(Tree::entries) {
-            let bytes = BASE64.decode(data.text().unwrap_or_default().as_bytes()).ok();
-            match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
-                Some(text) => {
-                    configs.insert(Name::new(cluster), text);
-                }
-                None => {
-                    let (namespace, name) =
-                        (secret.text_at(&["metadata", "namespace"]), secret.text_at(&["metadata", "name"]));
-                    let object = ObjectRef::new("Secret", Name::new(namespace), Name::new(name));
-                    issues.push(Issue::error(object, format!("data.{cluster}"), "is not a kubeconfig"));
-                }
-            }
-        }
-        Verdict::Take(configs, issues)
+    fn is_vital(&self) -> bool {
+        true
     }
 }
 
@@ -117,6 +101,8 @@ struct Fleet {
     client: Client,
     options: RemoteOptions,
     states: watch::Sender<Vec<ClusterState>>,
+    clients: watch::Sender<BTreeMap<Name, Client>>,
+    secrets: Secrets,
     messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     tasks: JoinSet<()>,
     clusters: BTreeMap<Name, Cluster>,
@@ -124,25 +110,24 @@ struct Fleet {
     listed: bool,
     /// What is told when everybody is known, or was waited for long enough.
     initial: Option<BTreeMap<ObjectKey, Object>>,
-    deadline: Instant,
     attempts: u64,
     batch: Batch,
 }
 
 impl Fleet {
     fn new(source: RemoteClusters) -> Self {
-        let RemoteClusters { client, options, states } = source;
-        let deadline = Instant::now() + options.patience;
+        let RemoteClusters { client, options, states, clients } = source;
         Self {
             client,
             options,
             states,
+            clients,
+            secrets: Secrets::default(),
             messages: mpsc::channel(CAPACITY),
             tasks: JoinSet::new(),
             clusters: BTreeMap::new(),
             listed: false,
             initial: Some(BTreeMap::new()),
-            deadline,
             attempts: 0,
             batch: Batch::default(),
         }
@@ -156,6 +141,7 @@ impl Fleet {
         });
         let follow = Follow { client: self.client.clone(), place, look: Arc::new(SecretLook) };
         self.tasks.spawn(follow.run(self.messages.0.clone(), Message::Secrets));
+        let mut confirmed = self.client.doubts().confirmations();
         loop {
             let due = self.due();
             tokio::select! {
@@ -165,6 +151,8 @@ impl Fleet {
                     None => return,
                 },
                 () = sleep_until(due) => {}
+                // Who could confirm anything is there as long as we are.
+                _ = confirmed.changed() => {}
                 () = sink.closed() => return,
             }
             self.settle();
@@ -178,28 +166,20 @@ impl Fleet {
     /// When something has to be done though nobody says anything.
     fn due(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(3600);
-        let waiting = self.initial.is_some().then_some(self.deadline);
-        let clusters = self.clusters.values().filter_map(Cluster::due);
-        clusters.chain(waiting).min().unwrap_or(far)
+        self.clusters.values().filter_map(Cluster::due).min().unwrap_or(far)
     }
 
     fn secrets(&mut self, update: Update<Configs>) {
         match update {
-            Update::Changed { whole, changes } => {
+            Update::Changed { whole, changes, .. } => {
                 self.listed |= whole;
-                changes.into_iter().for_each(|change| self.secret(change));
+                changes.into_iter().for_each(|change| self.secrets.hear(change));
+                self.review();
             }
             Update::Well => self.batch.issues.push((Name::new("secrets"), Vec::new())),
             Update::Trouble(trouble) => {
-                let why = match &trouble {
-                    Trouble::Call(error) => {
-                        self.listed |= error.status() == Some(403);
-                        error.to_string()
-                    }
-                    Trouble::Collapse(collapse) => {
-                        format!("{} of {} are gone all at once", collapse.gone, collapse.had)
-                    }
-                };
+                self.listed |= matches!(trouble, Trouble::Forbidden(_));
+                let why = trouble.to_string();
                 let object = ObjectRef::new("Cluster", Name::empty(), self.options.home.clone());
                 let message = format!("secrets in {} of other clusters: {why}", self.options.namespace);
                 self.batch.issues.push((Name::new("secrets"), vec![Issue::error(object, "", message)]));
@@ -207,31 +187,37 @@ impl Fleet {
         }
     }
 
-    fn secret(&mut self, change: Change<Configs>) {
-        let secret = change.id.to_string();
-        let place = Name::from(format!("secret {secret}"));
-        let mut issues = change.issues;
-        let configs = match change.what {
-            What::Put(configs) => configs,
-            What::Gone => Configs::new(),
-            What::Same => {
-                self.batch.issues.push((place, issues));
-                return;
-            }
-        };
+    /// Follows the clusters that secrets speak of, each as the first of them says that can be used.
+    fn review(&mut self) {
+        self.secrets.begin();
         let later = Instant::now() + GRACE;
-        for (id, cluster) in &mut self.clusters {
-            if cluster.secret == secret && !configs.contains_key(id) {
+        for id in
+            self.secrets.clusters().into_iter().chain(self.clusters.keys().cloned()).collect::<BTreeSet<_>>()
+        {
+            let believed = self.clusters.get(&id).map(|cluster| cluster.secret.clone());
+            let mut owner: Option<String> = None;
+            for (secret, config) in self.secrets.of(&id, believed.as_deref()) {
+                if let Some(owner) = &owner {
+                    let why = format!("is said by the secret {owner} already; this counts when that is gone");
+                    self.secrets.note(&secret, &id, why);
+                    continue;
+                }
+                match self.open(&id, &secret, &config) {
+                    Ok(()) => owner = Some(secret),
+                    Err(why) => {
+                        self.secrets.note(&secret, &id, why);
+                        // It is followed as before.
+                        owner = Some(secret).filter(|secret| Some(secret) == believed.as_ref());
+                    }
+                }
+            }
+            if owner.is_none()
+                && let Some(cluster) = self.clusters.get_mut(&id)
+            {
                 cluster.leave(later);
             }
         }
-        for (id, config) in configs {
-            if let Err(why) = self.open(&id, &secret, &config) {
-                let object = ObjectRef::new("Secret", change.id.namespace.clone(), change.id.name.clone());
-                issues.push(Issue::error(object, format!("data.{id}"), why));
-            }
-        }
-        self.batch.issues.push((place, issues));
+        self.batch.issues.extend(self.secrets.news());
     }
 
     /// Follows a cluster, perhaps in another way than before.
@@ -239,25 +225,21 @@ impl Fleet {
         if *id == self.options.home {
             return Err("is the cluster that this server belongs to; it is followed anyway".to_owned());
         }
-        let known = self.clusters.get(id);
-        if let Some(known) = known.filter(|known| known.secret != secret && !known.is_leaving()) {
-            return Err(format!("is said by the secret {} already", known.secret));
-        }
-        if known.is_some_and(|known| known.config == config) {
-            if let Some(cluster) = self.clusters.get_mut(id) {
-                cluster.stay(secret);
-            }
+        if let Some(cluster) = self.clusters.get_mut(id).filter(|known| known.config == config) {
+            cluster.stay(secret);
             return Ok(());
         }
         let access =
             Access::of_kubeconfig(config, KubeconfigOf::Secret(secret)).map_err(|e| e.to_string())?;
         let clock = Arc::clone(self.client.clock());
         let client = Client::new(&access, self.options.pace, clock).map_err(|error| error.to_string())?;
+        let client = client.of_cluster(id, self.client.doubts().clone());
         self.attempts += 1;
         let attempt = self.attempts;
         let read = ReadOptions { domain: self.options.domain.clone(), cluster: id.clone(), platform: true };
         let only_namespace = self.options.only_namespace.clone();
-        let source = KubeSource::new(client, ClusterOptions { read, role: Role::Remote, only_namespace });
+        let options = ClusterOptions { read, role: Role::Remote, only_namespace, settings: None };
+        let source = KubeSource::new(client.clone(), options);
         let (sink, mut batches) = mpsc::channel(CAPACITY);
         let (teller, name) = (self.messages.0.clone(), id.clone());
         let running = self.tasks.spawn(Box::new(source).run(sink));
@@ -269,10 +251,12 @@ impl Fleet {
             }
         });
         tracing::info!("following cluster {id} at {}, as {secret} says", access.server);
-        let cluster = self.clusters.entry(id.clone()).or_default();
+        let late = Instant::now() + self.options.patience;
+        let cluster = self.clusters.entry(id.clone()).or_insert_with(|| Cluster::new(late));
         cluster.begin(secret, config, attempt, vec![running, forwarding]);
         // What was wrong with the way that it was reached before is wrong no more.
         self.batch.issues.extend(cluster.forgive().map(|place| (place, Vec::new())));
+        self.clients.send_modify(|clients| drop(clients.insert(id.clone(), client)));
         Ok(())
     }
 
@@ -280,7 +264,7 @@ impl Fleet {
         let Some(cluster) = self.clusters.get_mut(id).filter(|cluster| cluster.attempt == attempt) else {
             return;
         };
-        let told = cluster.take(batch.events);
+        let told = cluster.take(batch.events, (id, self.client.doubts()));
         for (place, issues) in batch.issues {
             let place = Name::from(format!("{id}: {place}"));
             cluster.note(&place, &issues);
@@ -312,6 +296,12 @@ impl Fleet {
         let ids: Vec<Name> = self.clusters.keys().cloned().collect();
         for id in ids {
             let Some(cluster) = self.clusters.get_mut(&id) else { continue };
+            if cluster.gets_late(now) {
+                tracing::warn!(
+                    "cluster {id} has not told what it has within {:?}; serving without it",
+                    self.options.patience
+                );
+            }
             let (told, issues) = cluster.settle(now, &id);
             let is_over = cluster.is_over();
             if let Some(issues) = issues {
@@ -320,28 +310,22 @@ impl Fleet {
             self.pass_on(told);
             if is_over && let Some(mut cluster) = self.clusters.remove(&id) {
                 self.batch.issues.extend(cluster.forgive().map(|place| (place, Vec::new())));
+                self.clients.send_modify(|clients| drop(clients.remove(&id)));
                 tracing::info!("cluster {id} is not followed any more");
             }
         }
-        let all_known = self.listed && self.clusters.values().all(|cluster| cluster.is_synced);
-        let is_late = now >= self.deadline;
-        if (all_known || is_late)
-            && let Some(initial) = self.initial.take()
-        {
-            for (id, _) in self.clusters.iter().filter(|(_, cluster)| !cluster.is_synced) {
-                tracing::warn!(
-                    "cluster {id} has not told what it has within {:?}; serving without it",
-                    self.options.patience
-                );
-            }
+        // Who the others are is said by our own cluster, without which nobody is served.
+        let is_enough =
+            self.listed && self.clusters.values().all(|cluster| cluster.is_synced || cluster.is_late);
+        if is_enough && let Some(initial) = self.initial.take() {
             self.batch.events.push(Event::Init);
             self.batch.events.extend(initial.into_values().map(Event::InitApply));
             self.batch.events.push(Event::InitDone);
         }
-        self.publish(now);
+        self.publish();
     }
 
-    fn publish(&self, now: Instant) {
+    fn publish(&self) {
         let home = ClusterState { id: self.options.home.clone(), secret: String::new(), sync: Sync::Synced };
         let others = self.clusters.iter().map(|(id, cluster)| ClusterState {
             id: id.clone(),
@@ -349,7 +333,7 @@ impl Fleet {
             sync: match (cluster.is_leaving(), cluster.is_synced) {
                 (true, _) => Sync::Closed,
                 (_, true) => Sync::Synced,
-                _ if now >= self.deadline => Sync::Timeout,
+                _ if cluster.is_late => Sync::Timeout,
                 _ => Sync::Syncing,
             },
         });

@@ -114,7 +114,7 @@ pub(crate) const PLATFORM: [Kind; 5] =
     [Kind::Namespace, Kind::Node, Kind::Service, Kind::Pod, Kind::EndpointSlice];
 
 /// Kinds that a CRD defines: the kind, its group and its plural.
-pub(crate) const RULES: [(Kind, &str, &str); 15] = [
+pub const RULES: [(Kind, &str, &str); 15] = [
     (Kind::VirtualService, "networking.istio.io", "virtualservices"),
     (Kind::DestinationRule, "networking.istio.io", "destinationrules"),
     (Kind::ServiceEntry, "networking.istio.io", "serviceentries"),

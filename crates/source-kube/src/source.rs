@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pilot_base::{Issue, Name};
 use pilot_config::ReadOptions;
-use pilot_model::{ConfigId, Kind, Object, ObjectKey};
+use pilot_model::{ConfigId, Kind, MeshConfig, Object, ObjectKey};
 use pilot_source::{Batch, Event, Running, Sink, Source};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -17,6 +17,7 @@ use crate::known::{Change, Look, What};
 use crate::mesh_maps::{MeshMaps, MeshPlace, TextLook, Texts};
 use crate::objects::ObjectLook;
 use crate::resource::{PLATFORM, Resource, platform};
+use crate::selection::Selection;
 use crate::troubles::Troubles;
 
 /// What of a cluster is followed.
@@ -26,6 +27,8 @@ pub struct ClusterOptions {
     pub role: Role,
     /// Only objects of this namespace count.
     pub only_namespace: Option<Name>,
+    /// The settings of the mesh, if they come from elsewhere.
+    pub settings: Option<watch::Receiver<Arc<MeshConfig>>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,14 +48,28 @@ const CAPACITY: usize = 256;
 /// So many are told together at most.
 const AT_ONCE: usize = 256;
 
+/// Where rules of each kind stand, as far as the API server serves them.
+pub type RulePlaces = watch::Receiver<BTreeMap<Kind, watch::Receiver<Resource>>>;
+
+/// Waits until the API server serves a kind. Nothing if that will never be known.
+pub async fn place_of(places: &mut RulePlaces, kind: Kind) -> Option<watch::Receiver<Resource>> {
+    places.wait_for(|places| places.contains_key(&kind)).await.ok()?.get(&kind).cloned()
+}
+
 pub struct KubeSource {
     client: Client,
     options: ClusterOptions,
+    found: watch::Sender<BTreeMap<Kind, watch::Receiver<Resource>>>,
 }
 
 impl KubeSource {
     pub fn new(client: Client, options: ClusterOptions) -> Self {
-        Self { client, options }
+        Self { client, options, found: watch::Sender::default() }
+    }
+
+    /// Where rules stand, for those who follow or change them themselves.
+    pub fn places(&self) -> RulePlaces {
+        self.found.subscribe()
     }
 }
 
@@ -62,7 +79,11 @@ impl Source for KubeSource {
     }
 
     fn run(self: Box<Self>, sink: Sink) -> Running {
-        Box::pin(Hub::new(self.client, self.options).run(sink))
+        Box::pin(Hub::new(*self).run(sink))
+    }
+
+    fn is_vital(&self) -> bool {
+        true
     }
 }
 
@@ -91,6 +112,8 @@ struct Hub {
     messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     /// Empty once everything is known that there was at the beginning.
     pending: BTreeSet<Who>,
+    /// Kinds of rules of which everything was told, as of which epoch of the selection.
+    whole: BTreeMap<Kind, u64>,
     /// What is told when it is.
     initial: Option<BTreeMap<ObjectKey, Object>>,
     batch: Batch,
@@ -101,17 +124,24 @@ struct Hub {
     defined: BTreeSet<Kind>,
     /// Where rules stand, by kind.
     places: BTreeMap<Kind, watch::Sender<Resource>>,
+    /// The same, for others.
+    found: watch::Sender<BTreeMap<Kind, watch::Receiver<Resource>>>,
     mesh: Option<MeshMaps>,
+    /// Whose rules count.
+    selection: Selection,
 }
 
 impl Hub {
-    fn new(client: Client, options: ClusterOptions) -> Self {
+    fn new(source: KubeSource) -> Self {
+        let KubeSource { client, options, found } = source;
         Self {
             client,
             options,
+            found,
             tasks: JoinSet::new(),
             messages: mpsc::channel(CAPACITY),
             pending: BTreeSet::new(),
+            whole: BTreeMap::new(),
             initial: Some(BTreeMap::new()),
             batch: Batch::default(),
             troubles: Troubles::default(),
@@ -119,14 +149,21 @@ impl Hub {
             defined: BTreeSet::new(),
             places: BTreeMap::new(),
             mesh: None,
+            selection: Selection::default(),
         }
     }
 
     async fn run(mut self, sink: Sink) {
+        let mut settings = self.options.settings.clone();
+        self.select(settings.as_ref());
         self.begin();
         loop {
             let message = tokio::select! {
                 message = self.messages.1.recv() => message,
+                () = changed(&mut settings) => {
+                    self.select(settings.as_ref());
+                    continue;
+                }
                 () = sink.closed() => return,
             };
             // We hold a sender ourselves, so there is always more to come.
@@ -143,6 +180,13 @@ impl Hub {
             if !batch.is_empty() && sink.send(batch).await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// What is said elsewhere about whose rules count.
+    fn select(&self, settings: Option<&watch::Receiver<Arc<MeshConfig>>>) {
+        if let Some(told) = settings {
+            self.selection.select(&told.borrow().discovery_selectors);
         }
     }
 
@@ -187,7 +231,10 @@ impl Hub {
             Role::Home { rules, .. } => (rules.clone().filter(|_| !PLATFORM.contains(&kind)), None),
             Role::Remote => (None, Some(self.options.read.cluster.clone())),
         };
-        let look = Arc::new(ObjectLook { kind, options: self.options.read.clone(), revision, remote });
+        // What services are made of is told all the same: who needs it knows the namespaces as well.
+        let selection = Some(self.selection.clone()).filter(|_| !PLATFORM.contains(&kind));
+        let options = self.options.read.clone();
+        let look = Arc::new(ObjectLook { kind, options, revision, remote, selection });
         let follow = Follow { client: self.client.clone(), place, look };
         self.tasks.spawn(follow.run(self.messages.0.clone(), move |update| Message::Objects(kind, update)));
     }
@@ -212,6 +259,9 @@ impl Hub {
                     // Before all of them are known nothing is told of any.
                     if !self.pending.iter().any(|who| matches!(who, Who::Map(_))) {
                         mesh.tell(&mut self.batch);
+                        if let Some(settings) = mesh.settings() {
+                            self.selection.select(&settings.discovery_selectors);
+                        }
                     }
                 }
             }
@@ -222,9 +272,13 @@ impl Hub {
     fn changes<T>(&mut self, who: Who, update: Update<T>) -> Option<Vec<Change<T>>> {
         let name = self.name_of(who);
         match update {
-            Update::Changed { whole, changes } => {
+            Update::Changed { whole, epoch, changes } => {
                 if whole {
-                    self.pending.remove(&who);
+                    match who {
+                        // What it has told may be of no use, if it was not known then whose rules count.
+                        Who::Kind(kind) if !PLATFORM.contains(&kind) => drop(self.whole.insert(kind, epoch)),
+                        _ => drop(self.pending.remove(&who)),
+                    }
                 }
                 return Some(changes);
             }
@@ -234,17 +288,15 @@ impl Hub {
                 }
             }
             Update::Trouble(trouble) => {
-                let status = match &trouble {
-                    Trouble::Call(error) => error.status(),
-                    Trouble::Collapse(_) => None,
-                };
-                let is_undefined = status == Some(404)
+                let is_missing = matches!(&trouble, Trouble::Call(error) if error.status() == Some(404));
+                let is_forbidden = matches!(trouble, Trouble::Forbidden(_));
+                let is_undefined = is_missing
                     && matches!(who, Who::Kind(kind) if !PLATFORM.contains(&kind) && !self.defined.contains(&kind));
                 // What we may not see does not keep the rest from being served; nor do rules of a kind that is not there.
-                if status == Some(403) || is_undefined {
+                if is_forbidden || is_undefined {
                     self.pending.remove(&who);
                 }
-                if status == Some(403) && who == Who::Crds {
+                if is_forbidden && who == Who::Crds {
                     self.assume_definitions();
                 }
                 if !is_undefined && self.troubles.note(name, &trouble) {
@@ -267,7 +319,7 @@ impl Hub {
     }
 
     fn tell_troubles(&mut self) {
-        let issues = self.troubles.issues(&self.options.read.cluster, self.client.server());
+        let issues = self.troubles.issues(&self.options.read.cluster, &self.client);
         self.note(Name::new("API server"), issues);
     }
 
@@ -292,6 +344,16 @@ impl Hub {
             Role::Home { .. } => Name::empty(),
         };
         let key = (kind, ConfigId { cluster, ..id });
+        if kind == Kind::Namespace {
+            let labels = match &what {
+                What::Put(Object::Namespace(_, namespace)) => Some(Some(namespace.labels.clone())),
+                What::Put(_) | What::Same => None,
+                What::Gone => Some(None),
+            };
+            if let Some(labels) = labels {
+                self.selection.label(&key.1.name, labels);
+            }
+        }
         match (what, &mut self.initial) {
             (What::Put(object), Some(initial)) => {
                 initial.insert(key, object);
@@ -361,6 +423,7 @@ impl Hub {
                     None => {
                         let (sender, place) = watch::channel(resource);
                         self.places.insert(kind, sender);
+                        self.found.send_modify(|found| drop(found.insert(kind, place.clone())));
                         self.follow_kind(kind, place);
                         if self.initial.is_none() {
                             self.pending.remove(&Who::Kind(kind));
@@ -392,14 +455,32 @@ impl Hub {
     /// Everything is told at once, as soon as everything is known.
     fn settle(&mut self) {
         while self.tasks.try_join_next().is_some() {}
-        if !self.pending.is_empty() {
+        if self.initial.is_none() {
             return;
         }
+        let epoch = self.selection.epoch();
+        // Rules that were listed before it was known whose rules count are listed again.
+        let is_whole = |kind: &Kind| self.whole.get(kind).is_some_and(|as_of| *as_of >= epoch);
+        if !self.pending.iter().all(|who| matches!(who, Who::Kind(kind) if is_whole(kind))) {
+            return;
+        }
+        self.pending.clear();
         if let Some(initial) = self.initial.take() {
             tracing::info!("cluster {}: {} objects", self.options.read.cluster, initial.len());
             self.batch.events.push(Event::Init);
             self.batch.events.extend(initial.into_values().map(Event::InitApply));
             self.batch.events.push(Event::InitDone);
         }
+    }
+}
+
+/// Waits until settings that come from elsewhere are others; for ever if none do.
+async fn changed(settings: &mut Option<watch::Receiver<Arc<MeshConfig>>>) {
+    let will_not = match settings {
+        Some(settings) => settings.changed().await.is_err(),
+        None => true,
+    };
+    if will_not {
+        std::future::pending::<()>().await;
     }
 }

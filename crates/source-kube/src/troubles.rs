@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pilot_base::{Issue, Name, ObjectRef};
 
-use crate::client::CallError;
+use crate::client::{CallError, Client};
 use crate::follow::Trouble;
 
 /// What is wrong with each collection now.
@@ -24,13 +24,14 @@ impl Troubles {
     }
 
     /// A server that does not answer is one issue, however much is asked of it.
-    pub(crate) fn issues(&self, cluster: &Name, server: &str) -> Vec<Issue> {
+    pub(crate) fn issues(&self, cluster: &Name, client: &Client) -> Vec<Issue> {
+        let (server, hold) = (client.server(), client.doubts().hold());
         let mut messages = Vec::new();
         // Of those that have the same reason the first speaks for all.
         let mut common: BTreeMap<&str, String> = BTreeMap::new();
         for (resource, trouble) in &self.by_resource {
             match trouble {
-                Trouble::Call(error) if error.status() == Some(403) => messages.push(format!(
+                Trouble::Forbidden(error) => messages.push(format!(
                     "{resource}: {error}; grant get, list and watch on {resource}; all else goes on without it"
                 )),
                 Trouble::Call(error) => {
@@ -40,8 +41,7 @@ impl Troubles {
                     });
                 }
                 Trouble::Collapse(collapse) => messages.push(format!(
-                    "{resource}: {} of {} are gone all at once, which is not believed before it is confirmed; what was known stays so far",
-                    collapse.gone, collapse.had
+                    "{resource}: {collapse}, which is not believed for {hold:?}; what was known stays so far. `pilotctl confirm` says that it is true"
                 )),
             }
         }
@@ -64,11 +64,35 @@ fn reason(error: &CallError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use pilot_base::Name;
+    use std::sync::Arc;
+
+    use pilot_base::{Clock, Name};
 
     use super::Troubles;
-    use crate::client::CallError;
+    use crate::access::{Access, Credential, Trust};
+    use crate::client::{CallError, Client};
     use crate::follow::Trouble;
+    use crate::known::{Collapse, Lost};
+    use crate::pace::Pace;
+
+    struct Held;
+
+    impl Clock for Held {
+        fn now(&self) -> u64 {
+            0
+        }
+    }
+
+    fn client() -> Client {
+        let access = Access {
+            server: "https://10.0.0.1".to_owned(),
+            server_name: None,
+            trust: Trust::Anybody,
+            identity: None,
+            credential: Credential::None,
+        };
+        Client::new(&access, Pace::default(), Arc::new(Held)).unwrap()
+    }
 
     #[test]
     fn a_silent_server_is_one_issue_and_a_refusal_is_its_own() {
@@ -80,12 +104,17 @@ mod tests {
         let message = "nodes is forbidden: User \"bob\" cannot list resource".to_owned();
         let forbidden =
             CallError::Refused { status: 403, reason: "Forbidden".to_owned(), message, retry_after: None };
-        troubles.note("nodes".to_owned(), &Trouble::Call(forbidden));
-        let issues = troubles.issues(&Name::new("east"), "https://10.0.0.1");
+        troubles.note("nodes".to_owned(), &Trouble::Forbidden(forbidden));
+        let collapse = Collapse { of: Lost::Endpoints, had: 50, gone: 40 };
+        troubles.note("endpointslices".to_owned(), &Trouble::Collapse(collapse));
+        let issues = troubles.issues(&Name::new("east"), &client());
         let text: Vec<String> = issues.iter().map(ToString::to_string).collect();
-        assert_eq!(text.len(), 2, "{text:?}");
-        assert!(text[0].contains("grant get, list and watch on nodes"), "{text:?}");
-        assert!(text[1].ends_with("does not answer: connection refused; what was known stays"), "{text:?}");
+        assert_eq!(text.len(), 3, "{text:?}");
+        let held =
+            "endpointslices: 40 of 50 endpoints in them are gone all at once, which is not believed for 300s";
+        assert!(text[0].contains(held), "{text:?}");
+        assert!(text[1].contains("grant get, list and watch on nodes"), "{text:?}");
+        assert!(text[2].ends_with("does not answer: connection refused; what was known stays"), "{text:?}");
         assert!(troubles.well("nodes") && !troubles.well("nodes"));
     }
 }

@@ -8,9 +8,10 @@ use pilot_base::Name;
 use pilot_config::ReadOptions;
 use pilot_model::{Kind, Object};
 use pilot_source::contract::{Follower, Mirror, Rig, check};
-use pilot_source::{Batch, Event, Source};
+use pilot_source::{Batch, ClusterStates, Doubts, Event, Source};
 use pilot_source_kube::{ClusterOptions, KubeSource, MeshPlace, Pace, RemoteClusters, RemoteOptions, Role};
 use pilot_testkit::cut::Cut;
+use pilot_testkit::gatekeeper::{Fate, Gatekeeper};
 use pilot_testkit::kube::{KubeServer, client_of};
 use pilot_testkit::tools::Tools;
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ fn skipped() -> bool {
 
 fn home(rules: Option<&str>, mesh: Option<MeshPlace>) -> ClusterOptions {
     let role = Role::Home { rules: rules.map(Name::new), mesh };
-    ClusterOptions { read: ReadOptions::default(), role, only_namespace: None }
+    ClusterOptions { read: ReadOptions::default(), role, only_namespace: None, settings: None }
 }
 
 fn service(namespace: &str, name: &str, port: u32) -> Value {
@@ -382,10 +383,6 @@ async fn other_clusters_are_followed_as_secrets_say() {
     let source = RemoteClusters::new(near.client.clone(), options.clone());
     let states = source.states();
     let mut follower = Follower::start(Box::new(source));
-    let is = |mirror: &Mirror, expected: &[(&str, u16)]| {
-        let expected: Vec<_> = expected.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect();
-        mirror.ready && services(mirror, "shop") == expected
-    };
     follower.until("the other cluster", |mirror| is(mirror, &[("easta", 80)])).await;
     let seen: Vec<String> =
         states.borrow().iter().map(|c| format!("{} {} {}", c.id, c.secret, c.sync.as_str())).collect();
@@ -412,8 +409,10 @@ async fn other_clusters_are_followed_as_secrets_say() {
         })
         .await;
 
+    let rotated = rotated(near, far, (&mut follower, &states), through("lab-admin-token")).await;
+
     // Without a secret there is no cluster.
-    near.delete(&secret(&[])).await.unwrap();
+    near.delete(&rotated).await.unwrap();
     follower.until("that it is gone", |mirror| is(mirror, &[])).await;
 
     // One that never answers is not waited for.
@@ -428,5 +427,368 @@ async fn other_clusters_are_followed_as_secrets_say() {
         states.borrow().iter().find(|cluster| cluster.id == "dead").map(|cluster| cluster.sync.as_str());
     assert_eq!(dead, Some("timeout"));
     second.stop().await;
+    follower.stop().await;
+}
+
+/// Names and ports of services in another cluster.
+fn is(mirror: &Mirror, expected: &[(&str, u16)]) -> bool {
+    let expected: Vec<_> = expected.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect();
+    mirror.ready && services(mirror, "shop") == expected
+}
+
+/// A credential that is rotated under another name: it counts as soon as the old one is gone, and nothing is lost.
+async fn rotated(
+    near: &KubeServer,
+    far: &KubeServer,
+    (follower, states): (&mut Follower, &ClusterStates),
+    config: String,
+) -> Value {
+    let mut rotated = secret(&[("east", config)]);
+    rotated["metadata"]["name"] = json!("rotated");
+    near.apply(&rotated).await.unwrap();
+    follower
+        .until("that it must wait", |mirror| {
+            issues(mirror).contains("is said by the secret istio-system/remotes already")
+        })
+        .await;
+    near.delete(&secret(&[])).await.unwrap();
+    follower
+        .until("that it is taken", |mirror| {
+            assert!(is(mirror, &[("eastb", 80), ("eastc", 80)]), "something is lost");
+            issues(mirror).is_empty()
+        })
+        .await;
+    far.apply(&service("shop", "d", 80)).await.unwrap();
+    let all = [("eastb", 80), ("eastc", 80), ("eastd", 80)];
+    follower.until("a change over the new one", |mirror| is(mirror, &all)).await;
+    assert_eq!(states.borrow()[1].secret, "istio-system/rotated");
+    far.delete(&service("shop", "d", 80)).await.unwrap();
+    follower.until("another", |mirror| is(mirror, &all[..2])).await;
+    rotated
+}
+
+/// A definition that lets everything in, as one of an older Istio does.
+fn lenient_definition() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let names = json!({"kind": "VirtualService", "plural": "virtualservices", "singular": "virtualservice"});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "virtualservices.networking.istio.io"},
+        "spec": {"group": "networking.istio.io", "names": names, "scope": "Namespaced", "versions": [version]},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_objects_are_told_and_cost_the_others_nothing() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let server = KubeServer::start(scratch.path(), &[]).await.unwrap();
+    let longest = "n".repeat(63);
+    for namespace in ["shop", &longest] {
+        server.namespace(namespace, &json!({})).await.unwrap();
+    }
+    server.apply(&lenient_definition()).await.unwrap();
+    let source = KubeSource::new(server.client.clone(), home(Some(""), None));
+    let mut follower = Follower::start(Box::new(source));
+    follower.until("that it is ready", |mirror| mirror.ready).await;
+    let spec = |name: &str, spec: Value| {
+        let mut rule = rule(name, "a", &json!({}));
+        rule["spec"] = spec;
+        rule
+    };
+    // The API server takes a moment until it serves what is defined.
+    while server.apply(&rule("good", "a", &json!({}))).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let wrong = [
+        ("text", json!("nothing but text")),
+        ("list", json!({"hosts": ["a"], "http": "all of it"})),
+        (
+            "number",
+            json!({"hosts": ["a"], "http": [{"timeout": 7, "route": [{"destination": {"host": "a"}}]}]}),
+        ),
+        (
+            "port",
+            json!({"hosts": ["a"], "http": [{"route": [{"destination": {"host": "a", "port": {"number": -1}}}]}]}),
+        ),
+        ("deep", json!({"hosts": ["a"], "http": [{"match": [{"uri": {"exact": {"exact": "x"}}}]}]})),
+        ("nothing", json!(null)),
+    ];
+    for (name, said) in &wrong {
+        server.apply(&spec(name, said.clone())).await.unwrap();
+    }
+    follower
+        .until("an issue for each", |mirror| {
+            let said = issues(mirror);
+            wrong.iter().all(|(name, _)| said.contains(&format!("VirtualService shop/{name}: spec")))
+        })
+        .await;
+    assert_eq!(rules(&follower.mirror), ["good"]);
+
+    // Names as long as they may be.
+    let name = "r".repeat(253);
+    let mut long = rule(&name, "a", &json!({"l".repeat(63): "v".repeat(63)}));
+    long["metadata"]["namespace"] = json!(longest);
+    server.apply(&long).await.unwrap();
+    server.apply(&service(&longest, &"s".repeat(63), 80)).await.unwrap();
+    follower
+        .until("the longest names", |mirror| {
+            rules(mirror).contains(&name) && services(mirror, &longest).len() == 1
+        })
+        .await;
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_endpoints_of_one_service_are_followed() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let server = KubeServer::start(scratch.path(), &[]).await.unwrap();
+    server.namespace("shop", &json!({})).await.unwrap();
+    let slice = |number: u32, first: u32| {
+        let ready = json!({"ready": true});
+        let endpoints: Vec<Value> = (first..100)
+            .map(|i| json!({"addresses": [format!("10.9.{number}.{i}")], "conditions": ready}))
+            .collect();
+        let labels = json!({"kubernetes.io/service-name": "web"});
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": format!("web-{number}"), "namespace": "shop", "labels": labels},
+            "endpoints": endpoints, "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        })
+    };
+    for number in 0..100 {
+        server.apply(&slice(number, 0)).await.unwrap();
+    }
+    let mut follower = Follower::start(Box::new(KubeSource::new(server.client.clone(), home(None, None))));
+    follower.until("all of them", |mirror| mirror.ready && endpoints(mirror) == 10_000).await;
+    server.apply(&slice(7, 1)).await.unwrap();
+    follower.until("that one is gone", |mirror| endpoints(mirror) == 9_999).await;
+    assert!(follower.mirror.issues.is_empty());
+    follower.stop().await;
+}
+
+fn filter(name: &str, depth: usize) -> Value {
+    let value = (0..depth).fold(json!("deep"), |below, _| json!({ "a": below }));
+    let patch = json!({"operation": "MERGE", "value": value});
+    let spec = json!({"configPatches": [{"applyTo": "CLUSTER", "match": {"cluster": {}}, "patch": patch}]});
+    let metadata = json!({"name": name, "namespace": "shop"});
+    json!({"apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter", "metadata": metadata, "spec": spec})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_is_too_deep_takes_no_other_along() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let server = KubeServer::start(scratch.path(), &[]).await.unwrap();
+    server.namespace("shop", &json!({})).await.unwrap();
+    server.define_rules().await.unwrap();
+    server.apply(&filter("before", 2)).await.unwrap();
+    let start = || {
+        let source = KubeSource::new(server.client.clone(), home(Some(""), None));
+        Follower::start(Box::new(source))
+    };
+    let filters = |mirror: &Mirror| -> Vec<String> {
+        let all = mirror.objects().filter(|object| object.key().0 == Kind::EnvoyFilter);
+        all.map(|object| object.key().1.name.to_string()).collect()
+    };
+    let is_told = |mirror: &Mirror| issues(mirror).contains("levels deep");
+    let mut watching = start();
+    watching.until("what there is", |mirror| mirror.ready && filters(mirror) == ["before"]).await;
+    server.apply(&filter("deep", 300)).await.unwrap();
+    server.apply(&filter("later", 2)).await.unwrap();
+    watching.until("what comes", |mirror| is_told(mirror) && filters(mirror) == ["before", "later"]).await;
+    let said = issues(&watching.mirror);
+    assert!(said.contains("EnvoyFilter shop/deep: spec.configPatches[0].patch.value.a"), "{said}");
+
+    // The same where it is listed.
+    let mut listing = start();
+    listing
+        .until("the others", |mirror| {
+            mirror.ready && is_told(mirror) && filters(mirror) == ["before", "later"]
+        })
+        .await;
+    server.apply(&filter("deep", 3)).await.unwrap();
+    for follower in [&mut watching, &mut listing] {
+        follower.until("that it is well", |mirror| !is_told(mirror) && filters(mirror).len() == 3).await;
+    }
+    watching.stop().await;
+    listing.stop().await;
+}
+
+fn slice(name: &str, endpoints: u32) -> Value {
+    let endpoints: Vec<Value> = (0..endpoints)
+        .map(|i| json!({"addresses": [format!("10.9.0.{}", i + 1)], "conditions": {"ready": true}}))
+        .collect();
+    let labels = json!({"kubernetes.io/service-name": "web"});
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": name, "namespace": "shop", "labels": labels},
+        "endpoints": endpoints, "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    })
+}
+
+fn endpoints(mirror: &Mirror) -> usize {
+    let slices = mirror.objects().filter_map(|object| match object {
+        Object::EndpointSlice(_, slice) => Some(slice.endpoints.len()),
+        _ => None,
+    });
+    slices.sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_true_is_held_until_somebody_confirms_it() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let mut server = KubeServer::start(scratch.path(), &[]).await.unwrap();
+    server.namespace("shop", &json!({})).await.unwrap();
+    for i in 0..20 {
+        server.apply(&service("shop", &format!("s{i:02}"), 80)).await.unwrap();
+    }
+    for name in ["a", "b"] {
+        server.apply(&slice(name, 10)).await.unwrap();
+    }
+    let cut = Cut::before(server.address).await.unwrap();
+    let client = client_of(&server.kubeconfig_for(cut.address, "lab-admin-token").unwrap()).unwrap();
+    // Nobody waits for that.
+    let doubts = Doubts::new(Duration::from_secs(3600));
+    let client = client.of_cluster(&Name::new("east"), doubts.clone());
+    let mut follower = Follower::start(Box::new(KubeSource::new(client, home(None, None))));
+    let count = |mirror: &Mirror| (services(mirror, "shop").len(), endpoints(mirror));
+    follower.until("everything", |mirror| mirror.ready && count(mirror) == (20, 20)).await;
+
+    // What happens while nobody can watch is seen as a list that lacks most of what there was.
+    cut.close();
+    for i in 0..15 {
+        server.delete(&service("shop", &format!("s{i:02}"), 80)).await.unwrap();
+    }
+    for name in ["a", "b"] {
+        server.apply(&slice(name, 1)).await.unwrap();
+    }
+    server.kill_api().await.unwrap();
+    server.start_api().await.unwrap();
+    cut.open();
+    follower
+        .until("what is held", |mirror| {
+            let said = issues(mirror);
+            said.contains("15 of 21 are gone all at once")
+                && said.contains("18 of 20 endpoints in them are gone all at once")
+                && said.contains("pilotctl confirm")
+        })
+        .await;
+    assert_eq!(count(&follower.mirror), (20, 20), "nothing is lost");
+
+    // It is watched all the same: what comes and what is deleted counts at once.
+    server.apply(&service("shop", "late", 80)).await.unwrap();
+    server.delete(&service("shop", "s19", 80)).await.unwrap();
+    server.delete(&slice("b", 0)).await.unwrap();
+    let has = |mirror: &Mirror, name: &str| services(mirror, "shop").iter().any(|(known, _)| known == name);
+    follower
+        .until("what is watched", |mirror| {
+            has(mirror, "late") && !has(mirror, "s19") && has(mirror, "s00") && endpoints(mirror) == 10
+        })
+        .await;
+    let places: Vec<Name> = doubts.held().into_iter().map(|held| held.place).collect();
+    assert_eq!(places, ["cluster east: endpointslices.discovery.k8s.io", "cluster east: services"]);
+    doubts.confirm(Some("cluster east: services"));
+    follower.until("what is confirmed", |mirror| count(mirror) == (5, 10)).await;
+    doubts.confirm(None);
+    follower.until("all of it", |mirror| count(mirror) == (5, 1) && mirror.issues.is_empty()).await;
+    assert!(doubts.held().is_empty());
+    follower.stop().await;
+}
+
+fn selecting(namespace: &str) -> (MeshPlace, Value) {
+    let mesh = json!({"mesh": "discoverySelectors:\n- matchLabels: {mesh: \"on\"}\n"});
+    let metadata = json!({"name": "istio", "namespace": namespace});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": mesh});
+    (MeshPlace::of_revision(Name::new(namespace), "default", None), map)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_are_whole_only_once_it_is_known_whose_count_and_a_new_namespace_is_listed_alone() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let server = KubeServer::start(scratch.path(), &[]).await.unwrap();
+    server.define_rules().await.unwrap();
+    for (namespace, mesh) in [("shop", "on"), ("other", "off"), ("istio-system", "off")] {
+        server.namespace(namespace, &json!({"mesh": mesh})).await.unwrap();
+    }
+    server.apply(&rule("ours", "a", &json!({}))).await.unwrap();
+    let mut theirs = rule("theirs", "a", &json!({}));
+    theirs["metadata"]["namespace"] = json!("other");
+    server.apply(&theirs).await.unwrap();
+    let (place, map) = selecting("istio-system");
+    server.apply(&map).await.unwrap();
+
+    // Namespaces come last; nothing of theirs counts until then, and that does not make it everything.
+    let gate = Gatekeeper::before(&server).await.unwrap();
+    gate.rule(|asked| if asked.path.starts_with("/api/v1/namespaces?") { Fate::Wait } else { Fate::Pass });
+    let client = client_of(&gate.kubeconfig("lab-admin-token")).unwrap();
+    let source = KubeSource::new(client, home(Some(""), Some(place)));
+    let mut follower = Follower::start(Box::new(source));
+    let mut seen = Vec::new();
+    let watched = |seen: &[pilot_testkit::gatekeeper::Asked]| {
+        seen.iter().filter(|asked| asked.path.contains(".istio.io/") && asked.path.contains("watch=")).count()
+    };
+    let all_watched = async {
+        while watched(&seen) < 15 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            seen.extend(gate.asked());
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all_watched).await.unwrap();
+    gate.rule(|_| Fate::Pass);
+    follower.until("everything", |mirror| mirror.ready).await;
+    assert_eq!(rules(&follower.mirror), ["ours"], "it was told with everything else");
+
+    // One more namespace: each kind is asked for once, and only what is in it.
+    follower.rest(Duration::from_secs(1)).await;
+    gate.asked();
+    server.namespace("other", &json!({"mesh": "on"})).await.unwrap();
+    follower.until("the other's rule", |mirror| rules(mirror) == ["theirs", "ours"]).await;
+    server.apply(&rule("last", "a", &json!({}))).await.unwrap();
+    follower.until("a change after that", |mirror| rules(mirror).len() == 3).await;
+    follower.rest(Duration::from_secs(1)).await;
+    let asked = gate.asked();
+    let within = asked.iter().filter(|asked| asked.path.contains("/namespaces/other/")).count();
+    assert_eq!((within, asked.len()), (15, 15), "{asked:#?}");
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_a_server_that_has_just_been_started_is_not_believed() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let server = KubeServer::start(scratch.path(), &[]).await.unwrap();
+    server.namespace("shop", &json!({})).await.unwrap();
+    server.apply(&service("shop", "a", 80)).await.unwrap();
+    let gate = Gatekeeper::before(&server).await.unwrap();
+    let times = std::sync::atomic::AtomicU32::new(0);
+    gate.rule(move |asked| {
+        let is_one = asked.path.starts_with("/api/v1/services?");
+        // An API server knows roles a moment after it answers.
+        let early = is_one && times.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 3;
+        if early { Fate::Refuse(403) } else { Fate::Pass }
+    });
+    let client = client_of(&gate.kubeconfig("lab-admin-token")).unwrap();
+    let mut follower = Follower::start(Box::new(KubeSource::new(client, home(None, None))));
+    follower.until("that it is ready", |mirror| mirror.ready).await;
+    assert_eq!(services(&follower.mirror, "shop").len(), 1, "it was told without services");
+    follower.until("that all is well", |mirror| mirror.issues.is_empty()).await;
     follower.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pilot_source::{Instance, InstancePort, Registration};
+use pilot_source::{Instance, InstancePort, Registration, RegistryOptions};
 use pilot_source_http::parts;
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,7 +21,6 @@ pub(crate) struct One {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct App {
-    id: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
     #[serde(default)]
@@ -103,23 +102,42 @@ impl EventData {
     }
 }
 
-/// As Mesos-DNS says it: `/shop/cart` is `cart-shop`.
+fn parts_of(id: &str) -> impl DoubleEndedIterator<Item = &str> {
+    id.split('/').filter(|part| !part.is_empty())
+}
+
+/// An id as Marathon writes it: `/shop/cart`.
+pub(crate) fn whole(id: &str) -> String {
+    parts_of(id).map(|part| format!("/{part}")).collect()
+}
+
+/// The name of the service of an app, which no other has: ids have no underscores.
 pub(crate) fn name(id: &str) -> String {
-    let parts: Vec<&str> = id.split('/').filter(|part| !part.is_empty()).collect();
-    parts.into_iter().rev().collect::<Vec<_>>().join("-")
+    parts_of(id).collect::<Vec<_>>().join("_")
+}
+
+/// As Mesos-DNS says it: `/shop/cart` is `cart-shop`, and so is `/cart-shop`.
+pub(crate) fn host_name(id: &str) -> String {
+    parts_of(id).rev().collect::<Vec<_>>().join("-")
+}
+
+/// Which app it is; nothing if it has no form that could be read.
+pub(crate) fn app_id(app: &Value) -> Option<&str> {
+    app["id"].as_str()
 }
 
 /// An app as a service; nothing if it has no form that could be read.
-pub(crate) fn registration(app: Value) -> Option<Registration> {
-    let id = name(app["id"].as_str()?);
+pub(crate) fn registration(app: Value, options: &RegistryOptions) -> Option<Registration> {
+    let id = app_id(&app)?;
+    let (name, hosts) = (name(id), vec![options.host(&host_name(id))]);
+    let mut registration = Registration { name, hosts, ..Registration::default() };
     let app: App = match serde_json::from_value(app) {
         Ok(app) => app,
         Err(why) => {
-            let unreadable = vec![("app".to_owned(), why.to_string())];
-            return Some(Registration { name: id, unreadable, ..Registration::default() });
+            registration.unreadable.push(("app".to_owned(), why.to_string()));
+            return Some(registration);
         }
     };
-    let mut registration = Registration { name: name(&app.id), ..Registration::default() };
     let declared = ports(&app);
     for (i, task) in parts::<Task>(app.tasks).into_iter().enumerate() {
         match task {
@@ -193,6 +211,8 @@ fn instance(
 
 #[cfg(test)]
 mod tests {
+    use pilot_source::RegistryOptions;
+
     use super::registration;
     use serde_json::json;
 
@@ -204,11 +224,12 @@ mod tests {
         };
         let host = json!({"id": "t1", "host": "10.0.0.1", "state": "TASK_RUNNING", "ports": [31000],
             "healthCheckResults": [{"alive": true}]});
-        let read = registration(app(host)).unwrap();
+        let options = RegistryOptions::new("marathon", "marathon.mesos");
+        let read = registration(app(host), &options).unwrap();
         let instance = &read.instances[0];
         assert_eq!(
-            (read.name.as_str(), read.unreadable.len(), instance.is_unhealthy),
-            ("cart-shop", 1, false)
+            (read.name.as_str(), read.hosts[0].as_str(), read.unreadable.len(), instance.is_unhealthy),
+            ("shop_cart", "cart-shop.marathon.mesos", 1, false)
         );
         let port = &instance.ports[0];
         assert_eq!(
@@ -216,7 +237,7 @@ mod tests {
             ("10.0.0.1", 31000, Some(10001))
         );
         let own = json!({"id": "t2", "host": "10.0.0.1", "state": "TASK_RUNNING", "ipAddresses": [{"ipAddress": "9.0.0.7"}]});
-        let read = registration(app(own)).unwrap();
+        let read = registration(app(own), &options).unwrap();
         let instance = &read.instances[0];
         assert_eq!(
             (instance.address.as_str(), instance.ports[0].number, instance.is_unhealthy),

@@ -111,10 +111,10 @@ fn check(service: &str, id: &str, description: &Description) -> Vec<String> {
     alone.put(service, id, description.clone());
     let options = pilot_source::RegistryOptions::new("memory", "service.mesh");
     let Some(registration) = alone.registration(service) else { return Vec::new() };
-    let (entry, issues) = options.entry(&registration);
+    let entries = options.entries(&registration);
     let mut told: Vec<String> =
-        issues.into_iter().map(|issue| format!("{}: {}", issue.path, issue.message)).collect();
-    if entry.is_none() && told.is_empty() {
+        entries.issues.into_iter().map(|issue| format!("{}: {}", issue.path, issue.message)).collect();
+    if entries.made.iter().all(|made| made.object.is_none()) && told.is_empty() {
         told.push("port: is missing".to_owned());
     }
     told

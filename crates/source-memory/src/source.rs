@@ -4,8 +4,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pilot_base::Name;
 use pilot_config::ReadOptions;
-use pilot_source::{Batch, RegistryOptions, Running, Shelf, Sink, Source};
-use pilot_source_store::Documents;
+use pilot_source::{Batch, Contact, RegistryOptions, Running, Shelf, Sink, Source, until_due};
+use pilot_source_store::{Documents, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -46,14 +46,18 @@ impl Source for MemorySource {
         self.options.registry.name.clone()
     }
 
+    fn contact(&self) -> Option<Contact> {
+        Some(self.options.registry.contact.clone())
+    }
+
     fn run(self: Box<Self>, sink: Sink) -> Running {
         let Self { options, listener } = *self;
         let MemoryOptions { registry, read, token } = options;
         let state = Arc::new(Mutex::new(State::default()));
         let (changed, mut following) = watch::channel(0);
         let api = Api { state: Arc::clone(&state), changed, token: token.map(Arc::from), read: read.clone() };
-        let mut told =
-            Told { documents: Documents::new(registry.name.clone(), read), shelf: Shelf::new(registry) };
+        let store = StoreOptions::new(&registry.name, read);
+        let mut told = Told { documents: Documents::new(store), shelf: Shelf::new(registry) };
         Box::pin(async move {
             let mut serving = JoinSet::new();
             match TcpListener::from_std(listener) {
@@ -69,19 +73,12 @@ impl Source for MemorySource {
                 let expiry = state.lock().next_expiry();
                 tokio::select! {
                     changed = following.changed() => if changed.is_err() { return },
-                    () = at(expiry) => {}
+                    () = until_due(expiry) => {}
                     () = sink.closed() => return,
                 }
                 batch = told.news(&mut state.lock());
             }
         })
-    }
-}
-
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 
@@ -97,19 +94,17 @@ impl Told {
         let mut batch = Batch::default();
         for service in std::mem::take(&mut state.changed_services) {
             let one = match state.registration(&service) {
-                Some(registration) => self.shelf.put(&registration),
+                Some(registration) => self.shelf.put(registration),
                 None => self.shelf.remove(&service),
             };
-            batch.events.extend(one.events);
-            batch.issues.extend(one.issues);
+            batch.extend(one);
         }
         for key in std::mem::take(&mut state.changed_rules) {
             let one = match state.rules.get(&key) {
                 Some((_, text)) => self.documents.put(&key, text.as_bytes()),
                 None => self.documents.remove(&key),
             };
-            batch.events.extend(one.events);
-            batch.issues.extend(one.issues);
+            batch.extend(one);
         }
         batch
     }

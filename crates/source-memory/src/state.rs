@@ -22,7 +22,7 @@ pub(crate) struct Description {
     locality: String,
     network: String,
     weight: u32,
-    /// Names by which the service is called, beside its own.
+    /// Names by which it is called, instead of that of its service.
     hosts: Vec<String>,
     /// Without a heartbeat for so long the instance is gone; zero for never.
     pub(crate) ttl_seconds: u64,
@@ -136,11 +136,8 @@ impl State {
 
     pub(crate) fn registration(&self, service: &str) -> Option<Registration> {
         let instances = self.services.get(service)?;
-        let hosts: BTreeSet<String> =
-            instances.values().flat_map(|held| held.description.hosts.iter().cloned()).collect();
         Some(Registration {
             name: service.to_owned(),
-            hosts: hosts.into_iter().collect(),
             instances: instances.iter().map(|(id, held)| instance(id, &held.description)).collect(),
             ..Registration::default()
         })
@@ -162,6 +159,7 @@ fn instance(id: &str, from: &Description) -> Instance {
     });
     Instance {
         id: id.to_owned(),
+        hosts: from.hosts.clone(),
         address: from.address.clone(),
         ports: only.into_iter().chain(named).collect(),
         metadata: from.metadata.clone(),

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 use pilot_config::ReadOptions;
-use pilot_source::contract::{Follower, Mirror, Registered};
-use pilot_source::{RegistryOptions, Source as _};
+use pilot_source::contract::{
+    Condition, Follower, Mirror, Registered, RegistryRig, Started, check_bad, check_load, check_registry,
+    free_port,
+};
+use pilot_source::{RegistryOptions, Source};
 use pilot_source_http::{Answer, Client, ClientOptions, Secret, ServerAddress};
 use pilot_source_memory::{MemoryOptions, MemorySource};
-use pilot_source_store::contract::rule;
+use pilot_source_store::contract::{StoreRig, check_store, rule};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "open sesame";
@@ -26,11 +29,26 @@ fn client(address: SocketAddr, token: &str) -> Client {
     Client::new(ClientOptions { secret, ..ClientOptions::new(vec![server]) }).unwrap()
 }
 
+fn listen(port: u16) -> MemorySource {
+    let registry = RegistryOptions::new("memory", "service.mesh");
+    let options = MemoryOptions { registry, read: ReadOptions::default(), token: Some(TOKEN.to_owned()) };
+    MemorySource::listen(SocketAddr::from(([127, 0, 0, 1], port)), options).unwrap()
+}
+
+async fn put(client: &Client, instance: &Registered, ttl: u64) -> StatusCode {
+    let body = json!({"address": instance.address, "port": instance.port, "metadata": instance.metadata, "ttlSeconds": ttl});
+    let path = format!("/v1/services/{}/instances/{}", instance.service, instance.id);
+    let ask = || client.ask(Method::PUT, &path, body.to_string().into(), Duration::from_secs(30));
+    match ask().await {
+        Ok(answer) => answer.status,
+        // The connection may be one to a registry that has ended; what is written twice is written once.
+        Err(_) => ask().await.unwrap().status,
+    }
+}
+
 impl Memory {
     async fn start() -> (Self, SocketAddr) {
-        let registry = RegistryOptions::new("memory", "service.mesh");
-        let options = MemoryOptions { registry, read: ReadOptions::default(), token: Some(TOKEN.to_owned()) };
-        let source = MemorySource::listen(SocketAddr::from(([127, 0, 0, 1], 0)), options).unwrap();
+        let source = listen(0);
         assert_eq!(source.name(), "memory");
         let address = source.address().unwrap();
         let mut follower = Follower::start(Box::new(source));
@@ -43,9 +61,7 @@ impl Memory {
     }
 
     async fn register(&self, instance: &Registered, ttl: u64) -> StatusCode {
-        let body = json!({"address": instance.address, "port": instance.port, "metadata": instance.metadata, "ttlSeconds": ttl});
-        let path = format!("/v1/services/{}/instances/{}", instance.service, instance.id);
-        self.ask(Method::PUT, &path, &body.to_string()).await.status
+        put(&self.client, instance, ttl).await
     }
 }
 
@@ -183,5 +199,140 @@ async fn rules_are_written_read_and_guarded_against_lost_writes() {
     memory.follower.until("no rule", |mirror| told(mirror).is_empty()).await;
     let list: Value = memory.ask(Method::GET, "/v1/rules", "").await.json().unwrap();
     assert_eq!(list["rules"], json!({}));
+    memory.follower.stop().await;
+}
+
+/// The registry in the source, written over its interface.
+struct Own {
+    port: u16,
+    client: Client,
+}
+
+impl RegistryRig for Own {
+    fn about(&self) -> &'static str {
+        "memory"
+    }
+
+    fn source(&self, _: SocketAddr) -> Box<dyn Source> {
+        Box::new(listen(self.port))
+    }
+
+    fn server(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    fn started(&self) -> Started {
+        Started::WithSource
+    }
+
+    async fn try_register(&mut self, instance: &Registered) -> bool {
+        put(&self.client, instance, 0).await == StatusCode::OK
+    }
+
+    async fn deregister(&mut self, instance: &Registered) {
+        let path = format!("/v1/services/{}/instances/{}", instance.service, instance.id);
+        let answer = self.client.ask(Method::DELETE, &path, "".into(), Duration::ZERO).await.unwrap();
+        assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    }
+
+    async fn set_condition(&mut self, instance: &Registered, condition: Condition) -> bool {
+        let path = format!("/v1/services/{}/instances/{}/health", instance.service, instance.id);
+        let body = json!({"healthy": condition == Condition::Well}).to_string();
+        let answer = self.client.ask(Method::PUT, &path, body.into(), Duration::ZERO).await.unwrap();
+        answer.status == StatusCode::NO_CONTENT
+    }
+
+    async fn restart(&mut self) -> Option<bool> {
+        None
+    }
+
+    fn nonsense(&self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    async fn fill(&mut self, services: usize, instances: usize) {
+        for service in 0..services {
+            for instance in 0..instances {
+                let (name, id) = (format!("svc-{service}"), format!("svc-{service}-{instance}"));
+                self.register(&Registered::new(&name, &id, 8080).with("version", "v1")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_keeps_the_contract() {
+    let port = free_port();
+    let mut own = Own { port, client: client(SocketAddr::from(([127, 0, 0, 1], port)), TOKEN) };
+    check_registry(&mut own).await;
+    check_bad(&mut own).await;
+    check_load(&mut own).await;
+}
+
+impl StoreRig for Own {
+    fn source(&self, _: SocketAddr) -> Box<dyn Source> {
+        Box::new(listen(self.port))
+    }
+
+    fn server(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn started(&self) -> Started {
+        Started::WithSource
+    }
+
+    async fn put(&mut self, key: &str, bytes: &[u8]) -> bool {
+        let (path, body) = (format!("/v1/rules/{key}"), bytes.to_vec().into());
+        let answer = self.client.ask(Method::PUT, &path, body, Duration::ZERO).await.unwrap();
+        answer.status == StatusCode::NO_CONTENT
+    }
+
+    async fn delete(&mut self, key: &str) {
+        let path = format!("/v1/rules/{key}");
+        let answer = self.client.ask(Method::DELETE, &path, "".into(), Duration::ZERO).await.unwrap();
+        assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_a_store_of_rules() {
+    let port = free_port();
+    let mut own = Own { port, client: client(SocketAddr::from(([127, 0, 0, 1], port)), TOKEN) };
+    check_store(&mut own).await;
+}
+
+/// Asks with a header that says which version has been seen; tells the status, and the version that there is.
+async fn careful(address: SocketAddr, method: &str, (header, rule): (&str, &str)) -> (u16, Option<String>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!("{method} /v1/rules/shop HTTP/1.1\r\nhost: memory\r\nconnection: close\r\n");
+    let who = format!("authorization: Bearer {TOKEN}\r\n{header}\r\ncontent-length: {}\r\n\r\n", rule.len());
+    stream.write_all(format!("{head}{who}{rule}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap();
+    let version = answer.lines().find_map(|line| line.strip_prefix("etag: ")).map(str::to_owned);
+    (status, version)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_who_write_what_both_have_seen_the_second_is_told_so() {
+    let (mut memory, address) = Memory::start().await;
+    let (one, two) = (rule("shop", 1), rule("shop", 2));
+    let (status, first) = careful(address, "PUT", ("if-none-match: *", &one)).await;
+    let seen = format!("if-match: {}", first.unwrap());
+    assert_eq!((status, careful(address, "PUT", ("if-none-match: *", &two)).await.0), (204, 412));
+    let (status, second) = careful(address, "PUT", (&seen, &two)).await;
+    assert_eq!(status, 204);
+    let newest = format!("if-match: {}", second.unwrap());
+    for method in ["PUT", "DELETE"] {
+        assert_eq!(careful(address, method, (&seen, &one)).await.0, 412, "{method} of what is no longer so");
+    }
+    assert_eq!(careful(address, "PUT", ("if-match: soon", &one)).await.0, 400);
+    memory.follower.until("what was not lost", |mirror| told(mirror) == ["rule h2.example.com"]).await;
+    assert_eq!(careful(address, "DELETE", (&newest, "")).await.0, 204);
+    assert_eq!(careful(address, "PUT", (&newest, &one)).await.0, 412, "it is gone");
+    memory.follower.until("no rule", |mirror| told(mirror).is_empty()).await;
     memory.follower.stop().await;
 }

@@ -62,6 +62,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Neither part has a slash in it.
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.service_name)
+    }
+
+    pub(crate) fn of(key: &str) -> Self {
+        let (namespace, service_name) = key.split_once('/').unwrap_or(("default", key));
+        Self { namespace: namespace.to_owned(), service_name: service_name.to_owned() }
+    }
+
     /// Nomad's default namespace is not said.
     pub(crate) fn name(&self) -> String {
         match self.namespace.as_str() {

@@ -1,19 +1,51 @@
+mod held;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use pilot_base::{Hash64, Issue, Name, ObjectRef};
 use pilot_config::{ReadOptions, Reading};
 use pilot_model::{ConfigId, Kind, Object, ObjectKey};
-use pilot_source::{Batch, Event, Keeps};
+use pilot_source::{Batch, Contact, Event, Keeps, Suspicion};
+use tokio::time::Instant;
+
+use self::held::Held;
+
+/// A store, and how its documents are read.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// How people call it.
+    pub name: Name,
+    pub read: ReadOptions,
+    /// How long documents are kept that are missing from the first answer after a loss, if that is hardly true.
+    pub grace: Duration,
+    /// Where the adapter notes that it heard of its store.
+    pub contact: Contact,
+}
+
+/// As for registries.
+const GRACE: Duration = Duration::from_secs(90);
+
+impl StoreOptions {
+    pub fn new(name: &str, read: ReadOptions) -> Self {
+        Self { name: Name::new(name), read, grace: GRACE, contact: Contact::default() }
+    }
+}
 
 /// All documents of one store, and what they say.
 pub struct Documents {
-    store: Name,
-    options: ReadOptions,
+    options: StoreOptions,
     documents: BTreeMap<String, Document>,
     /// The documents that say an object; of several, the first by its key counts.
     sayers: BTreeMap<ObjectKey, BTreeSet<String>>,
     begun: bool,
-    trouble: Option<String>,
+    /// Why the store cannot be asked, if it cannot.
+    lost: Option<String>,
+    held: Held,
+    /// What people should know of the store, though it can be asked.
+    warning: Option<String>,
+    /// What is wrong with the store itself, as it was told.
+    told: Vec<String>,
 }
 
 struct Document {
@@ -26,24 +58,25 @@ struct Document {
 const MAX_BYTES: usize = 16 << 20;
 
 impl Documents {
-    /// `store` is how people call it.
-    pub fn new(store: Name, options: ReadOptions) -> Self {
-        let (documents, sayers) = Default::default();
-        Self { store, options, documents, sayers, begun: false, trouble: None }
+    pub fn new(options: StoreOptions) -> Self {
+        let (documents, sayers, held, told) = Default::default();
+        Self { options, documents, sayers, begun: false, lost: None, held, warning: None, told }
     }
 
     /// These are all documents there are, told in one batch.
     pub fn replace(&mut self, all: impl IntoIterator<Item = (String, Vec<u8>)>) -> Batch {
-        let mut batch = self.found();
-        let mut seen = BTreeSet::new();
+        self.lost = None;
+        let (mut batch, mut seen) = (Batch::default(), BTreeSet::new());
         for (key, bytes) in all {
             self.put_into(&key, &bytes, &mut batch);
             seen.insert(key);
         }
-        let gone: Vec<String> = self.documents.keys().filter(|key| !seen.contains(*key)).cloned().collect();
-        for key in gone {
+        let missing: BTreeSet<String> =
+            self.documents.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+        for key in self.held.gone(&missing, (self.documents.len(), self.options.grace)) {
             self.remove_into(&key, &mut batch);
         }
+        self.tell_own(&mut batch);
         if !std::mem::replace(&mut self.begun, true) {
             // Of what one document said and another says better, the last word counts.
             let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
@@ -65,25 +98,48 @@ impl Documents {
     pub fn put(&mut self, key: &str, bytes: &[u8]) -> Batch {
         let mut batch = Batch::default();
         self.put_into(key, bytes, &mut batch);
+        self.tell_own(&mut batch);
         batch
     }
 
     pub fn remove(&mut self, key: &str) -> Batch {
         let mut batch = Batch::default();
         self.remove_into(key, &mut batch);
+        self.tell_own(&mut batch);
         batch
     }
 
-    pub fn found(&mut self) -> Batch {
-        let issues = self.trouble.take().map(|_| (self.store.clone(), Vec::new()));
-        Batch { events: Vec::new(), issues: issues.into_iter().collect() }
+    /// The store may have forgotten what it knew.
+    pub fn doubt(&mut self, doubt: Suspicion) {
+        self.held.doubt(doubt);
+    }
+
+    /// What people should know of the store, though it can be asked; told with what is told next.
+    pub fn warn(&mut self, what: Option<String>) {
+        self.warning = what;
     }
 
     fn place(&self, key: &str) -> Name {
-        Name::from(format!("{}/{key}", self.store))
+        Name::from(format!("{}/{key}", self.options.name))
+    }
+
+    /// Tells what is wrong with the store itself, if that is something else than before.
+    fn tell_own(&mut self, batch: &mut Batch) {
+        let name = &self.options.name;
+        let object = ObjectRef::new("ConfigStore", Name::empty(), name.clone());
+        let lost = self.lost.iter().map(|why| Issue::error(object.clone(), "", why.as_str()));
+        let doubts = self.held.why().into_iter().chain(self.warning.as_deref());
+        let doubts = doubts.map(|why| Issue::warning(object.clone(), "", why));
+        let issues: Vec<Issue> = lost.chain(doubts).map(|issue| issue.at(name.as_str())).collect();
+        let told: Vec<String> = issues.iter().map(ToString::to_string).collect();
+        if self.told != told {
+            self.told = told;
+            batch.issues.push((name.clone(), issues));
+        }
     }
 
     fn put_into(&mut self, key: &str, bytes: &[u8], batch: &mut Batch) {
+        self.held.back(key);
         let content = Hash64::of(bytes);
         if self.documents.get(key).is_some_and(|document| document.content == content) {
             return;
@@ -98,7 +154,7 @@ impl Documents {
             let object = ObjectRef::new("Document", Name::empty(), key);
             Issue::error(object, "", message).at(place.as_str())
         });
-        let read = read.and_then(|text| pilot_config::read(text, &place, &self.options));
+        let read = read.and_then(|text| pilot_config::read(text, &place, &self.options.read));
         match read {
             Err(issue) => {
                 // It keeps what it said.
@@ -160,6 +216,7 @@ impl Documents {
     }
 
     fn remove_into(&mut self, key: &str, batch: &mut Batch) {
+        self.held.back(key);
         let Some(document) = self.documents.remove(key) else { return };
         for object_key in document.objects.keys() {
             self.unsay(key, object_key, batch);
@@ -197,55 +254,30 @@ impl Documents {
 
 impl Keeps for Documents {
     fn lose(&mut self, why: &str) -> Batch {
-        let message = format!("{why}; what it said before still counts");
-        if self.trouble.as_ref() == Some(&message) {
-            return Batch::default();
+        self.lost = Some(format!("{why}; what it said before still counts"));
+        self.doubt(Suspicion::Lost);
+        let mut batch = Batch::default();
+        self.tell_own(&mut batch);
+        batch
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.held.due()
+    }
+
+    fn give_up(&mut self) -> Batch {
+        let mut batch = Batch::default();
+        for key in self.held.give_up() {
+            self.remove_into(&key, &mut batch);
         }
-        let object = ObjectRef::new("ConfigStore", Name::empty(), self.store.clone());
-        let issue = Issue::error(object, "", message.as_str()).at(self.store.as_str());
-        self.trouble = Some(message);
-        Batch { events: Vec::new(), issues: vec![(self.store.clone(), vec![issue])] }
+        self.tell_own(&mut batch);
+        batch
+    }
+
+    fn contact(&self) -> &Contact {
+        &self.options.contact
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use pilot_base::Name;
-    use pilot_config::ReadOptions;
-    use pilot_source::contract::Mirror;
-
-    use super::Documents;
-
-    fn rule(name: &str, host: &str) -> Vec<u8> {
-        let head =
-            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {namespace: shop, name: ";
-        format!("{head}{name}}}\nspec: {{host: {host}}}\n").into_bytes()
-    }
-
-    fn hosts(mirror: &Mirror) -> Vec<String> {
-        let host = |object: &pilot_model::Object| match object {
-            pilot_model::Object::DestinationRule(config) => config.spec.host.to_string(),
-            other => panic!("{other:?}"),
-        };
-        mirror.objects().map(host).collect()
-    }
-
-    #[test]
-    fn of_two_documents_that_say_the_same_the_first_counts() {
-        let mut documents = Documents::new(Name::new("store"), ReadOptions::default());
-        let mut mirror = Mirror::default();
-        mirror.apply(documents.replace([("b".into(), rule("r", "b.com")), ("a".into(), rule("r", "a.com"))]));
-        assert_eq!(hosts(&mirror), ["a.com"]);
-        mirror.apply(documents.put("b", &rule("r", "c.com")));
-        let issue = mirror.issues.values().flatten().next().unwrap().to_string();
-        assert!(issue.starts_with("store/b") && issue.contains("also in a"), "{issue}");
-        mirror.apply(documents.remove("a"));
-        assert_eq!(hosts(&mirror), ["c.com"]);
-        mirror.apply(documents.put("b", b"kind: ["));
-        assert_eq!((hosts(&mirror), mirror.issues.len()), (vec!["c.com".to_owned()], 1));
-        mirror.apply(documents.put("b", &[0xff]));
-        assert!(mirror.issues.values().flatten().next().unwrap().to_string().contains("not UTF-8"));
-        mirror.apply(documents.replace([]));
-        assert_eq!((hosts(&mirror).len(), mirror.issues.len()), (0, 0));
-    }
-}
+mod tests;

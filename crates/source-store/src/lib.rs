@@ -10,4 +10,4 @@
 pub mod contract;
 mod documents;
 
-pub use documents::Documents;
+pub use documents::{Documents, StoreOptions};

@@ -1,8 +1,10 @@
 //! A client of ZooKeeper's protocol: requests in a row on one connection, and what watches tell.
 
+mod sasl;
 mod wire;
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use self::sasl::Digest;
 use self::wire::{Op, Reader, Reply, Writer};
+use crate::source::Login;
 
 /// Why something is not known.
 #[derive(thiserror::Error, Debug)]
@@ -26,8 +30,11 @@ pub enum ZkError {
     #[error("no such node")]
     NoNode,
     /// We may not see it.
-    #[error("not allowed: is the user right?")]
+    #[error("not allowed: are user and password right?")]
     NoAuth,
+    /// The server asks for a proof of another kind, or cannot prove itself.
+    #[error("the server does not know the password either, or speaks no DIGEST-MD5")]
+    NoProof,
     /// It exists already.
     #[error("exists already")]
     NodeExists,
@@ -51,6 +58,8 @@ pub enum Create {
     Persistent,
     /// It is gone with the session that made it.
     Ephemeral,
+    /// Only who made it may see it and change it; the others may be seen and changed by anybody.
+    Own,
 }
 
 /// A session with a server.
@@ -96,10 +105,25 @@ impl ZooKeeper {
         Ok(Self { requests, why, _tasks: tasks })
     }
 
-    /// Says who we are: a user and a password in the form `user:password`.
-    pub async fn authenticate(&self, user: &str) -> Result<(), ZkError> {
-        let body = Writer::default().int(0).text("digest").bytes(user.as_bytes());
+    /// Says who we are, in ZooKeeper's own scheme.
+    pub async fn authenticate(&self, login: &Login) -> Result<(), ZkError> {
+        let Login { user, password } = login;
+        let body = Writer::default().int(0).text("digest").text(&format!("{user}:{password}"));
         self.ask(Op::Auth, body).await.map(drop)
+    }
+
+    /// Proves who we are without saying the password, and has the server do the same.
+    pub async fn prove(&self, login: &Login) -> Result<(), ZkError> {
+        let challenge = self.sasl(&[]).await?;
+        let own_nonce = format!("{:016x}", RandomState::new().hash_one(login.user.len()));
+        let digest = Digest::read(login, &challenge, own_nonce).ok_or(ZkError::NoProof)?;
+        let answer = self.sasl(digest.response().as_bytes()).await?;
+        if digest.is_proved_by(&answer) { Ok(()) } else { Err(ZkError::NoProof) }
+    }
+
+    async fn sasl(&self, token: &[u8]) -> Result<Bytes, ZkError> {
+        let answer = self.ask(Op::Sasl, Writer::default().bytes(token)).await?;
+        Reader::new(answer).bytes().ok_or(ZkError::Form)
     }
 
     /// From now on everything that happens at a node and below it is told.
@@ -127,12 +151,16 @@ impl ZooKeeper {
         Asked { answer, read: |reader| reader.bytes() }
     }
 
-    /// Makes a node that anybody may see and change.
+    /// Makes a node.
     pub async fn create(&self, path: &str, data: &[u8], how: Create) -> Result<(), ZkError> {
         const ALL: i32 = 31;
-        let flags = if how == Create::Ephemeral { 1 } else { 0 };
+        let (flags, who, id) = match how {
+            Create::Persistent => (0, "world", "anyone"),
+            Create::Ephemeral => (1, "world", "anyone"),
+            Create::Own => (0, "auth", ""),
+        };
         let body = Writer::default().text(path).bytes(data);
-        let body = body.int(1).int(ALL).text("world").text("anyone").int(flags);
+        let body = body.int(1).int(ALL).text(who).text(id).int(flags);
         self.ask(Op::Create, body).await.map(drop)
     }
 

@@ -13,4 +13,4 @@ mod source;
 
 pub use client::{Create, ZkError, ZooKeeper};
 pub use layout::Layout;
-pub use source::{ZooKeeperOptions, ZooKeeperSource};
+pub use source::{Credentials, Login, ZooKeeperOptions, ZooKeeperSource};

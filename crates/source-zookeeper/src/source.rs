@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use pilot_base::Name;
 use pilot_source::{
-    Batch, Ended, Instance, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller,
-    follow,
+    Batch, Contact, Ended, Instance, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source,
+    Teller, follow,
 };
 use tokio::sync::mpsc;
 
@@ -19,10 +19,34 @@ pub struct ZooKeeperOptions {
     /// The node below which services stand, without a slash at its end.
     pub root: String,
     pub layout: Layout,
-    /// `user:password` for nodes that not everybody may see.
-    pub user: Option<String>,
+    /// For nodes that not everybody may see, and servers that not everybody may ask.
+    pub credentials: Option<Credentials>,
     /// How long a server may be silent.
     pub session: Duration,
+}
+
+/// A user and the password, which is shown to nobody.
+#[derive(Clone)]
+pub struct Login {
+    pub user: String,
+    pub password: String,
+}
+
+/// How we say who we are.
+#[derive(Clone)]
+pub enum Credentials {
+    /// ZooKeeper's own scheme, which sends the password.
+    Digest(Login),
+    /// SASL with DIGEST-MD5, which does not.
+    Sasl(Login),
+}
+
+impl Login {
+    /// Reads `user:password`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (user, password) = text.trim().split_once(':')?;
+        Some(Self { user: user.to_owned(), password: password.to_owned() })
+    }
 }
 
 /// Services that stand in the tree of an ensemble.
@@ -36,21 +60,25 @@ struct Ensemble {
     next: usize,
     root: String,
     layout: Layout,
-    user: Option<String>,
+    credentials: Option<Credentials>,
     session: Duration,
 }
 
 impl ZooKeeperSource {
     pub fn new(options: ZooKeeperOptions) -> Self {
-        let ZooKeeperOptions { registry, servers, root, layout, user, session } = options;
+        let ZooKeeperOptions { registry, servers, root, layout, credentials, session } = options;
         let root = root.trim_end_matches('/').to_owned();
-        Self { registry, ensemble: Ensemble { servers, next: 0, root, layout, user, session } }
+        Self { registry, ensemble: Ensemble { servers, next: 0, root, layout, credentials, session } }
     }
 }
 
 impl Source for ZooKeeperSource {
     fn name(&self) -> Name {
         self.registry.name.clone()
+    }
+
+    fn contact(&self) -> Option<Contact> {
+        Some(self.registry.contact.clone())
     }
 
     fn run(self: Box<Self>, sink: Sink) -> Running {
@@ -94,8 +122,10 @@ impl Ensemble {
         touched: &mut mpsc::UnboundedReceiver<String>,
         teller: &mut Teller,
     ) -> Result<Never, Broken> {
-        if let Some(user) = &self.user {
-            zk.authenticate(user).await?;
+        match &self.credentials {
+            None => {}
+            Some(Credentials::Digest(login)) => zk.authenticate(login).await?,
+            Some(Credentials::Sasl(login)) => zk.prove(login).await?,
         }
         // The watch comes first: what changes while everything is listed is told, and looked at again.
         zk.watch(if self.root.is_empty() { "/" } else { &self.root }).await?;
@@ -104,7 +134,7 @@ impl Ensemble {
         let batch = teller.shelf.replace(all.collect::<Vec<_>>());
         teller.tell(batch).await?;
         loop {
-            let Some(first) = touched.recv().await else { return Err(zk.why_lost().into()) };
+            let Some(first) = teller.until(touched.recv()).await? else { return Err(zk.why_lost().into()) };
             let mut paths = BTreeSet::from([first]);
             while let Ok(path) = touched.try_recv() {
                 paths.insert(path);
@@ -113,11 +143,10 @@ impl Ensemble {
             let mut batch = Batch::default();
             for node in changed {
                 let one = match tree.services.get(&node) {
-                    Some(held) => teller.shelf.put(&registration(self.layout, &node, held)),
+                    Some(held) => teller.shelf.put(registration(self.layout, &node, held)),
                     None => teller.shelf.remove(&self.layout.service_name(&node)),
                 };
-                batch.events.extend(one.events);
-                batch.issues.extend(one.issues);
+                batch.extend(one);
             }
             teller.tell(batch).await?;
         }
@@ -163,39 +192,56 @@ impl Tree {
         };
         let asked: Vec<_> = services.into_iter().map(ask).collect();
         let mut tree = Self { layout, services: BTreeMap::new() };
-        let mut wanted = Vec::new();
+        let (mut wanted, mut refused) = (Vec::new(), 0);
         for (service, asked) in asked {
-            let instances = some(asked.wait().await)?.unwrap_or_default();
-            wanted.extend(instances.into_iter().map(|instance| (service.clone(), instance)));
+            match some(asked.wait().await) {
+                Err(ZkError::NoAuth) => {
+                    let why = Err(ZkError::NoAuth.to_string());
+                    tree.services.entry(service).or_default().insert("*".to_owned(), why);
+                    refused += 1;
+                }
+                answer => {
+                    let instances = answer?.unwrap_or_default().into_iter();
+                    wanted.extend(instances.map(|instance| (service.clone(), instance)));
+                }
+            }
         }
-        tree.read(zk, root, wanted).await?;
-        Ok(tree)
+        let all = wanted.len() + refused;
+        refused += tree.read(zk, root, wanted).await?;
+        // One who may see nothing of what there is has the wrong password, and has learnt nothing.
+        if refused > 0 && refused == all { Err(ZkError::NoAuth) } else { Ok(tree) }
     }
 
-    /// Reads instances, all at once.
+    /// Reads instances, all at once, and tells how many may not be seen.
     async fn read(
         &mut self,
         zk: &ZooKeeper,
         root: &str,
         wanted: Vec<(String, String)>,
-    ) -> Result<(), ZkError> {
+    ) -> Result<usize, ZkError> {
         let ask = |(service, node): (String, String)| {
             let path = format!("{root}{}/{node}", self.layout.instances_of(&service));
             (service, node, zk.request_data(&path))
         };
         let asked: Vec<_> = wanted.into_iter().map(ask).collect();
+        let mut refused = 0;
         for (service, node, asked) in asked {
-            let data = some(asked.wait().await)?;
-            match data {
-                Some(data) => {
+            match some(asked.wait().await) {
+                Err(ZkError::NoAuth) => {
+                    let why = Err(ZkError::NoAuth.to_string());
+                    self.services.entry(service).or_default().insert(node, why);
+                    refused += 1;
+                }
+                Err(error) => return Err(error),
+                Ok(Some(data)) => {
                     let data = if self.layout.is_in_name() { &[][..] } else { &data[..] };
                     let instance = self.layout.instance(&node, data);
                     self.services.entry(service).or_default().insert(node, instance);
                 }
-                None => self.forget(&service, &node),
+                Ok(None) => self.forget(&service, &node),
             }
         }
-        Ok(())
+        Ok(refused)
     }
 
     fn forget(&mut self, service: &str, node: &str) {

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pilot_source::contract::{
-    Condition, Follower, Mirror, Registered, RegistryRig, Server, check_load, check_registry, free_port,
-    wanted,
+    Condition, Follower, Mirror, Registered, RegistryRig, Server, check_bad, check_load, check_registry,
+    free_port, wanted,
 };
 use pilot_source::{RegistryOptions, Source};
-use pilot_source_zookeeper::{Create, Layout, ZkError, ZooKeeper, ZooKeeperOptions, ZooKeeperSource};
+use pilot_source_zookeeper::{
+    Create, Credentials, Layout, Login, ZkError, ZooKeeper, ZooKeeperOptions, ZooKeeperSource,
+};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::sync::mpsc;
@@ -21,6 +23,14 @@ struct Ensemble {
     client: Option<ZooKeeper>,
     _scratch: TempDir,
 }
+
+fn reader() -> Login {
+    Login { user: "reader".to_owned(), password: "sec\"ret".to_owned() }
+}
+
+/// How servers learn who may ask, by files of Java's.
+const USERS: &str = "Server {\n  org.apache.zookeeper.server.auth.DigestLoginModule required\n  \
+    user_reader=\"sec\\\"ret\";\n};\n";
 
 fn config(scratch: &Path, port: u16) -> PathBuf {
     let file = scratch.join("zoo.cfg");
@@ -39,13 +49,23 @@ fn config(scratch: &Path, port: u16) -> PathBuf {
 
 impl Ensemble {
     async fn start() -> Option<Self> {
+        Self::start_with(Vec::new()).await
+    }
+
+    /// With properties of the server's own, which are Java's.
+    async fn start_with(properties: Vec<String>) -> Option<Self> {
         let lib = wanted("PILOT_ZOOKEEPER")?;
         let scratch = tempfile::tempdir().unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let file = config(scratch.path(), address.port());
+        let users = scratch.path().join("users.conf");
+        std::fs::write(&users, USERS).unwrap();
         let server = Server::start(move || {
             let mut java = Command::new("java");
-            java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+            java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+                .args(&properties)
+                .arg(format!("-Djava.security.auth.login.config={}", users.display()))
+                .arg("-cp")
                 .arg(format!("{}/*", lib.display()))
                 .arg("org.apache.zookeeper.server.ZooKeeperServerMain")
                 .arg(&file);
@@ -84,7 +104,7 @@ impl Ensemble {
             servers: vec![server.to_string()],
             root: root.to_owned(),
             layout,
-            user: Some("reader:secret".to_owned()),
+            credentials: Some(Credentials::Digest(reader())),
             session: Duration::from_secs(2),
         }))
     }
@@ -121,6 +141,10 @@ fn path(instance: &Registered) -> String {
 }
 
 impl RegistryRig for Ensemble {
+    fn about(&self) -> &'static str {
+        "ZooKeeper 3.9.4"
+    }
+
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
         self.source_of(server, Layout::Curator, "/services")
     }
@@ -129,8 +153,14 @@ impl RegistryRig for Ensemble {
         self.address
     }
 
-    async fn register(&mut self, instance: &Registered) {
-        self.put(&path(instance), curator(instance, Condition::Well).as_bytes(), Create::Persistent).await;
+    async fn try_register(&mut self, instance: &Registered) -> bool {
+        let node = curator(instance, Condition::Well);
+        // A node has a megabyte at most; a server that is sent more hangs up.
+        let fits = node.len() < 1 << 20;
+        if fits {
+            self.put(&path(instance), node.as_bytes(), Create::Persistent).await;
+        }
+        fits
     }
 
     async fn deregister(&mut self, instance: &Registered) {
@@ -169,6 +199,7 @@ impl RegistryRig for Ensemble {
 async fn zookeeper_keeps_the_contract() {
     let Some(mut ensemble) = Ensemble::start().await else { return };
     check_registry(&mut ensemble).await;
+    check_bad(&mut ensemble).await;
     check_load(&mut ensemble).await;
 }
 
@@ -221,4 +252,55 @@ async fn instances_go_with_their_sessions_and_layouts_differ() {
     ensemble.put("/plain/cart/10.0.0.2:80", b"", Create::Persistent).await;
     plain.until("another", |mirror| hosts(mirror) == ["cart.service.zookeeper 2"]).await;
     plain.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_not_everybody_may_see_are_seen_by_who_proves_who_he_is() {
+    let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+    let Some(ensemble) =
+        Ensemble::start_with(vec![format!("-Dzookeeper.authProvider.sasl={provider}")]).await
+    else {
+        return;
+    };
+    let shop = Registered::new("shop", "shop-1", 8080);
+    make_parents(ensemble.client(), &path(&shop)).await;
+    let cart = Registered::new("cart", "cart-1", 8080);
+    make_parents(ensemble.client(), &path(&cart)).await;
+    // One node for each way of saying who one is.
+    let proved = session(ensemble.address).await.unwrap();
+    proved.prove(&reader()).await.unwrap();
+    proved.create(&path(&shop), curator(&shop, Condition::Well).as_bytes(), Create::Own).await.unwrap();
+    let told = session(ensemble.address).await.unwrap();
+    told.authenticate(&reader()).await.unwrap();
+    told.create(&path(&cart), curator(&cart, Condition::Well).as_bytes(), Create::Own).await.unwrap();
+
+    let follow = |credentials: Option<Credentials>| {
+        let registry = RegistryOptions::new("zookeeper", "service.zookeeper");
+        let (servers, root) = (vec![ensemble.address.to_string()], "/services".to_owned());
+        let (layout, session) = (Layout::Curator, Duration::from_secs(2));
+        let options = ZooKeeperOptions { registry, servers, root, layout, credentials, session };
+        Follower::start(Box::new(ZooKeeperSource::new(options)))
+    };
+    let wrong = Login { password: "wr0ngpass".to_owned(), ..reader() };
+    for credentials in [None, Some(Credentials::Sasl(wrong.clone())), Some(Credentials::Digest(wrong))] {
+        let mut follower = follow(credentials);
+        follower.until("a refusal", |mirror| !mirror.issues.is_empty()).await;
+        let issue = follower.mirror.issues.values().flatten().next().unwrap().to_string();
+        assert!(issue.contains("password") && !issue.contains("wr0ngpass"), "{issue}");
+        assert!(!follower.mirror.ready, "what may not be seen is not nothing");
+        follower.stop().await;
+    }
+    // What one may not see is told, and takes nothing along.
+    for (credentials, seen, hidden) in
+        [(Credentials::Sasl(reader()), "shop", "cart"), (Credentials::Digest(reader()), "cart", "shop")]
+    {
+        let mut follower = follow(Some(credentials));
+        let expected = format!("{seen}.service.zookeeper 1");
+        follower.until("what may be seen", |mirror| hosts(mirror) == [expected.clone()]).await;
+        let issues: Vec<String> =
+            follower.mirror.issues.values().flatten().map(ToString::to_string).collect();
+        let (place, why) = (format!("{hidden}.zookeeper: instances[{hidden}-1]"), "not allowed");
+        assert!(issues.len() == 1 && issues[0].contains(&place) && issues[0].contains(why), "{issues:?}");
+        follower.stop().await;
+    }
 }

@@ -8,7 +8,7 @@ mod registry;
 mod relay;
 
 pub use process::{Server, free_port, wanted};
-pub use registry::{Condition, Registered, RegistryRig, check_load, check_registry};
+pub use registry::{Condition, Registered, RegistryRig, Started, check_bad, check_load, check_registry};
 pub use relay::{Relay, Road};
 
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub struct Mirror {
     pub issues: BTreeMap<Name, Vec<Issue>>,
     /// How many objects were told to be different or gone, since somebody last counted.
     pub rows: usize,
+    /// How often something was reported to be wrong.
+    pub reports: usize,
 }
 
 impl Mirror {
@@ -81,6 +83,7 @@ impl Mirror {
                 self.issues.remove(&place);
             } else {
                 self.issues.insert(place, issues);
+                self.reports += 1;
             }
         }
     }
@@ -116,7 +119,13 @@ impl Follower {
                 self.mirror.apply(batch);
             }
         };
-        assert!(timeout(PATIENCE, waiting).await.is_ok(), "the source did not tell: {what}");
+        let told = timeout(PATIENCE, waiting).await.is_ok();
+        let Mirror { objects, ready, issues, .. } = &self.mirror;
+        assert!(
+            told,
+            "the source did not tell: {what}; ready: {ready}, {} objects, {issues:?}",
+            objects.len()
+        );
     }
 
     /// Takes in whatever comes for a while.

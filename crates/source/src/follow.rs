@@ -5,7 +5,9 @@ use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use crate::{Batch, Shelf, Sink};
+use tokio::time::Instant;
+
+use crate::{Batch, Contact, Shelf, Sink};
 
 /// Why an adapter stopped following its registry.
 #[derive(Debug)]
@@ -32,11 +34,29 @@ pub trait Session<K = Shelf>: Send {
 pub trait Keeps: Send {
     /// The backend cannot be asked: that is told once, and nothing is taken back.
     fn lose(&mut self, why: &str) -> Batch;
+    /// When something is to be told though the backend says nothing.
+    fn due(&self) -> Option<Instant>;
+    /// What is to be told then.
+    fn give_up(&mut self) -> Batch;
+    /// Where it is noted that the backend was heard of.
+    fn contact(&self) -> &Contact;
 }
 
 impl Keeps for Shelf {
     fn lose(&mut self, why: &str) -> Batch {
         Self::lose(self, &why)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        Self::due(self)
+    }
+
+    fn give_up(&mut self) -> Batch {
+        Self::give_up(self)
+    }
+
+    fn contact(&self) -> &Contact {
+        &self.options().contact
     }
 }
 
@@ -48,9 +68,35 @@ pub struct Teller<K = Shelf> {
     losses: u32,
 }
 
-impl<K> Teller<K> {
+impl<K: Keeps> Teller<K> {
+    /// Passes on what the backend has just said, which may be nothing new.
     pub async fn tell(&mut self, batch: Batch) -> Result<(), Ended> {
         self.losses = 0;
+        self.heard();
+        self.pass_on(batch).await
+    }
+
+    /// The backend is there.
+    pub fn heard(&self) {
+        self.shelf.contact().heard();
+    }
+
+    /// Waits for something. What is due meanwhile is told by the way.
+    pub async fn until<T>(&mut self, something: impl Future<Output = T>) -> Result<T, Ended> {
+        let mut something = std::pin::pin!(something);
+        loop {
+            let Some(due) = self.shelf.due() else { return Ok(something.await) };
+            tokio::select! {
+                out = &mut something => return Ok(out),
+                () = tokio::time::sleep_until(due) => {
+                    let batch = self.shelf.give_up();
+                    self.pass_on(batch).await?;
+                }
+            }
+        }
+    }
+
+    async fn pass_on(&self, batch: Batch) -> Result<(), Ended> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -82,6 +128,14 @@ pub async fn follow<K: Keeps>(mut session: impl Session<K>, shelf: K, sink: Sink
     }
 }
 
+/// Until a moment, if there is one.
+pub async fn until_due(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The first pause is not felt by anybody; the longest still finds a registry that came back soon enough.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(15);
@@ -101,7 +155,51 @@ fn chance() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST, SHORTEST, pause};
+    use std::time::Duration;
+
+    use tokio::task::JoinSet;
+
+    use super::{Ended, LONGEST, SHORTEST, Session, Teller, follow, pause};
+    use crate::contract::Mirror;
+    use crate::{Instance, InstancePort, Registration, RegistryOptions, Shelf};
+
+    /// Knows a service, is lost, and then knows nobody and says nothing.
+    struct Forgetful(u32);
+
+    impl Session for Forgetful {
+        async fn follow(&mut self, teller: &mut Teller) -> Ended {
+            self.0 += 1;
+            let ports = vec![InstancePort { number: 80, ..InstancePort::default() }];
+            let one = Instance { id: "1".into(), address: "10.0.0.1".into(), ports, ..Instance::default() };
+            let shop = Registration { name: "shop".into(), instances: vec![one], ..Registration::default() };
+            let batch = teller.shelf.replace((self.0 == 1).then_some(shop));
+            match teller.tell(batch).await {
+                Ok(()) if self.0 == 1 => Ended::lost("it broke off"),
+                Ok(()) => teller.until(std::future::pending::<()>()).await.err().unwrap_or(Ended::Closed),
+                Err(ended) => ended,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_is_given_up_though_the_registry_says_nothing() {
+        let (sink, mut batches) = tokio::sync::mpsc::channel(8);
+        let options = RegistryOptions::new("memory", "mesh");
+        let contact = options.contact.clone();
+        let mut running = JoinSet::new();
+        running.spawn(follow(Forgetful(0), Shelf::new(options), sink));
+        let mut mirror = Mirror::default();
+        // Known, lost, and lost no more but held.
+        for _ in 0..3 {
+            mirror.apply(batches.recv().await.unwrap());
+        }
+        let issue = mirror.issues.values().flatten().next().unwrap().to_string();
+        assert!(mirror.objects().count() == 1 && issue.contains("1 of 1 instances are missing"), "{issue}");
+        let held = tokio::time::Instant::now();
+        mirror.apply(batches.recv().await.unwrap());
+        assert_eq!((mirror.objects().count(), mirror.issues.len()), (0, 0));
+        assert!(held.elapsed() >= Duration::from_secs(89) && contact.age() >= Some(Duration::from_secs(89)));
+    }
 
     #[test]
     fn pauses_grow_up_to_a_limit() {

@@ -9,15 +9,21 @@
 //! gone. A source that lost its backend says so in an issue and says nothing else: what it told before stays.
 
 mod clusters;
+mod contact;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod doubts;
 mod follow;
+mod readings;
 mod registration;
 mod shelf;
 
-pub use follow::{Ended, Keeps, Session, Teller, follow};
-pub use registration::{Instance, InstancePort, Registration, RegistryOptions};
-pub use shelf::Shelf;
+pub use contact::Contact;
+pub use doubts::{Doubt, Doubts, Held};
+pub use follow::{Ended, Keeps, Session, Teller, follow, until_due};
+pub use readings::Readings;
+pub use registration::{Entries, Instance, InstancePort, Made, Registration, RegistryOptions};
+pub use shelf::{Shelf, Suspicion};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -51,6 +57,12 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// What becomes visible together with it.
+    pub fn extend(&mut self, other: Self) {
+        self.events.extend(other.events);
+        self.issues.extend(other.issues);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.issues.is_empty()
     }
@@ -68,5 +80,15 @@ pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Source: Send {
     /// How people call it: in logs, issues and on status pages.
     fn name(&self) -> Name;
+    /// Where it notes that it heard of its backend, if it does.
+    fn contact(&self) -> Option<Contact> {
+        None
+    }
     fn run(self: Box<Self>, sink: Sink) -> Running;
+
+    /// Is it better to serve nobody than to serve without it? Then nobody is served before it has told everything it has,
+    /// however long that takes: proxies keep what they have while nobody answers, and lose it to who knows nothing.
+    fn is_vital(&self) -> bool {
+        false
+    }
 }

@@ -1,5 +1,6 @@
 //! Running scenarios.
 
+pub mod kube;
 pub mod real;
 pub mod sim;
 
@@ -13,6 +14,8 @@ use crate::tools::Tools;
 pub enum Engine {
     Sim,
     Envoy,
+    /// A real Envoy too, with everything in an API server.
+    Kube,
     Istiod,
 }
 
@@ -21,8 +24,9 @@ impl Engine {
         match name {
             "sim" => Ok(Self::Sim),
             "envoy" => Ok(Self::Envoy),
+            "kube" => Ok(Self::Kube),
             "istiod" => Ok(Self::Istiod),
-            other => bail!("there is no engine {other:?}: use sim, envoy or istiod"),
+            other => bail!("there is no engine {other:?}: use sim, envoy, kube or istiod"),
         }
     }
 }
@@ -33,6 +37,7 @@ pub fn run(engine: Engine, scenario: &Scenario, tools: &Tools) -> anyhow::Result
         Engine::Sim if scenario.real => return Ok(Vec::new()),
         Engine::Sim => return sim::run(scenario),
         Engine::Envoy => real::Server::Pilot,
+        Engine::Kube => bail!("scenarios share an API server: kube::run does it"),
         Engine::Istiod => real::Server::Istiod,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::Request;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub async fn make(call: &Call, certificates: Option<&Certificates>) -> anyhow::R
     for (name, value) in &call.headers {
         request = request.header(name, value);
     }
-    send(to, tls, request.body(Empty::new())?).await
+    send(to, tls, request.body(Full::default())?).await
 }
 
 /// How to speak TLS, and with whom.
@@ -57,7 +57,15 @@ async fn open(to: SocketAddr, tls: Tls) -> std::io::Result<Box<dyn Stream>> {
 
 /// A plain GET, for administration ports and status pages.
 pub async fn get(to: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
-    let request = Request::builder().uri(path).header("host", "localhost").body(Empty::new())?;
+    let request = Request::builder().uri(path).header("host", "localhost").body(Full::default())?;
+    let seen = send(to, None, request).await?;
+    Ok((seen.status, seen.body))
+}
+
+/// A plain POST of a text.
+pub async fn post(to: SocketAddr, path: &str, body: &str) -> anyhow::Result<(u16, String)> {
+    let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
+    let request = Request::builder().method("POST").uri(path).header("host", "localhost").body(body)?;
     let seen = send(to, None, request).await?;
     Ok((seen.status, seen.body))
 }
@@ -73,12 +81,12 @@ async fn connect(to: SocketAddr, tls: Tls) -> Seen {
     Seen { weight: 1.0, from: (!said.is_empty()).then_some(said), ..Seen::default() }
 }
 
-async fn send(to: SocketAddr, tls: Tls, request: Request<Empty<Bytes>>) -> anyhow::Result<Seen> {
+async fn send(to: SocketAddr, tls: Tls, request: Request<Full<Bytes>>) -> anyhow::Result<Seen> {
     tokio::time::timeout(PATIENCE, exchange(to, tls, request)).await.context("no answer came")?
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long a real server takes can only be told by a real clock")]
-async fn exchange(to: SocketAddr, tls: Tls, request: Request<Empty<Bytes>>) -> anyhow::Result<Seen> {
+async fn exchange(to: SocketAddr, tls: Tls, request: Request<Full<Bytes>>) -> anyhow::Result<Seen> {
     let start = std::time::Instant::now();
     let nobody = || Ok(Seen { weight: 1.0, ..Seen::default() });
     let Ok(stream) = open(to, tls).await else { return nobody() };

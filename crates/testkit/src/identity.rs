@@ -67,12 +67,25 @@ pub async fn create_certificate(
     request: CertificateRequest,
     token: Option<&str>,
 ) -> Result<Vec<String>, Status> {
+    create_certificate_in(channel, request, (token, None)).await
+}
+
+/// The same for who says in which cluster he is.
+pub async fn create_certificate_in(
+    channel: Channel,
+    request: CertificateRequest,
+    (token, cluster): (Option<&str>, Option<&str>),
+) -> Result<Vec<String>, Status> {
     let mut grpc = Grpc::new(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let mut request = tonic::Request::new(request);
     if let Some(token) = token {
         let value = format!("Bearer {token}").parse().map_err(|_| Status::internal("no header"))?;
         request.metadata_mut().insert("authorization", value);
+    }
+    if let Some(cluster) = cluster {
+        let value = cluster.parse().map_err(|_| Status::internal("no header"))?;
+        request.metadata_mut().insert("clusterid", value);
     }
     let codec: ProstCodec<CertificateRequest, CertificateResponse> = ProstCodec::default();
     let path = http::uri::PathAndQuery::from_static(CREATE_CERTIFICATE);

@@ -1,5 +1,7 @@
 //! A real etcd and a real kube-apiserver, which end with the test.
 
+mod installed;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,6 +63,11 @@ impl KubeServer {
         self.folder.join("kubeconfig")
     }
 
+    /// Who vouches for it: a file in PEM.
+    pub fn authority(&self) -> PathBuf {
+        self.folder.join("ca.pem")
+    }
+
     /// The same for another address that leads here, or for somebody else.
     pub fn kubeconfig_for(&self, address: SocketAddr, token: &str) -> anyhow::Result<String> {
         kubeconfig(&self.folder, address, token)
@@ -109,6 +116,24 @@ impl KubeServer {
         Ok(())
     }
 
+    /// What stands at a path now; nothing if nothing does.
+    pub async fn get(&self, path: &str) -> Value {
+        let body = self.client.call(Call::get(path)).await.unwrap_or_default();
+        serde_json::from_slice(&body).unwrap_or_default()
+    }
+
+    /// Waits until something in the cluster is as it should be. Fails with what it is instead.
+    pub async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+        for _ in 0..600 {
+            let found = self.get(path).await;
+            if is_so(&found) {
+                return Ok(found);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        bail!("{path} is {:#}", self.get(path).await)
+    }
+
     pub async fn namespace(&self, name: &str, labels: &Value) -> anyhow::Result<()> {
         let metadata = json!({"name": name, "labels": labels});
         self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await
@@ -127,9 +152,14 @@ impl KubeServer {
             self.apply(&definition).await?;
             names.push(object_path(&definition)?);
         }
-        for name in names {
+        self.until_established(&names).await
+    }
+
+    /// Waits until definitions are served.
+    pub async fn until_established(&self, places: &[String]) -> anyhow::Result<()> {
+        for place in places {
             let is_served = || async {
-                let Ok(body) = self.client.call(Call::get(&name)).await else { return false };
+                let Ok(body) = self.client.call(Call::get(place)).await else { return false };
                 String::from_utf8_lossy(&body).contains(r#""type":"Established","status":"True""#)
                     || serde_json::from_slice::<Value>(&body).is_ok_and(|crd| established(&crd))
             };
@@ -138,6 +168,18 @@ impl KubeServer {
             }
         }
         Ok(())
+    }
+}
+
+impl KubeServer {
+    /// Installs our own definitions of rules, and waits until they are served.
+    pub async fn define_rules(&self) -> anyhow::Result<()> {
+        let mut places = Vec::new();
+        for definition in pilot_source_kube::definitions() {
+            self.apply(&definition).await?;
+            places.push(object_path(&definition)?);
+        }
+        self.until_established(&places).await
     }
 }
 

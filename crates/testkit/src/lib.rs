@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   tests/behaviour/**.yaml ──scenario──► behave::sim   the pipeline in this process, the evaluator of `sim`
-//!                                     └─► behave::real  pilot-discovery (or istiod) + pilot-agent + Envoy + backends
+//!                                     └─► behave::real  pilot-discovery (or istiod) + pilot-agent + Envoy + backends,
+//!                                                        fed by files, or by an API server (behave::kube)
 //!                                                        └──► seen ──expect──► what is not as it should be
 //! ```
 
@@ -12,9 +13,11 @@ pub mod behave;
 pub mod certificates;
 pub mod cut;
 pub mod expect;
+pub mod gatekeeper;
 pub mod http_call;
 pub mod identity;
 pub mod kube;
+pub mod namespace;
 pub mod objects;
 pub mod plane;
 pub mod process;

@@ -33,6 +33,8 @@ pub struct Scenario {
     pub real: bool,
     /// Why it is not for a real istiod, which does something else.
     pub istiod: Option<String>,
+    /// Why it cannot be told to an API server.
+    pub kube: Option<String>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
@@ -246,12 +248,17 @@ impl Call {
 
 /// Every scenario below a folder, with its path in it, in order.
 pub fn load_all(root: &Path) -> anyhow::Result<Vec<(String, Scenario)>> {
+    load_changed(root, str::to_owned)
+}
+
+/// The same after a change of their texts.
+pub fn load_changed(root: &Path, change: impl Fn(&str) -> String) -> anyhow::Result<Vec<(String, Scenario)>> {
     let mut files = Vec::new();
     collect(root, &mut files)?;
     files.sort();
     let load = |path: PathBuf| {
         let name = path.strip_prefix(root)?.with_extension("").display().to_string();
-        Ok((name, load(&path)?))
+        Ok((name, load(&path, &change)?))
     };
     files.into_iter().map(load).collect()
 }
@@ -268,9 +275,9 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn load(path: &Path) -> anyhow::Result<Scenario> {
+fn load(path: &Path, change: &impl Fn(&str) -> String) -> anyhow::Result<Scenario> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
+    let text = change(&std::fs::read_to_string(path).with_context(|| file.clone())?);
     let value = pilot_config::read_value(&text, &file).map_err(|issue| anyhow::anyhow!("{issue}"))?;
     let scenario: Scenario = serde_json::from_value(value).with_context(|| file.clone())?;
     for call in scenario.steps.iter().flat_map(|step| &step.calls) {

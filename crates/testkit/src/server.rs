@@ -30,22 +30,41 @@ impl PilotServer {
         Ok(server)
     }
 
+    /// Starts a server that an API server tells everything, rules too.
+    pub async fn start_on(scratch: &Path, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let flags = ["--registries=Kubernetes".to_owned(), format!("--kubeconfig={}", kubeconfig.display())];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let mut server = Self::launch(scratch, Path::new(""), &flags, &[])?;
+        server.process.until_ok(server.http, "/ready").await?;
+        Ok(server)
+    }
+
     /// The same without waiting for anything.
     pub fn launch_in(scratch: &Path, more: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let config = scratch.join("config");
         std::fs::create_dir_all(&config)?;
+        Self::launch(scratch, &config, more, env)
+    }
+
+    /// An empty folder is none.
+    fn launch(scratch: &Path, config: &Path, more: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let rules = Some(config.display().to_string()).filter(|folder| !folder.is_empty());
         let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
+        // Whoever says that there is no folder has rules from elsewhere.
+        let rules = rules.filter(|_| !more.contains(&"--configDir=")).into_iter();
+        let folder =
+            rules.flat_map(|folder| [format!("--configDir={folder}"), "--registries=File".to_owned()]);
         let mut command = Command::new(Tools::of_environment().own("pilot-discovery")?);
         command
             .current_dir(scratch)
-            .args(["discovery", "--registries=File", "--httpsAddr=", "--secureGRPCAddr="])
-            .arg(format!("--configDir={}", config.display()))
+            .args(["discovery", "--httpsAddr=", "--secureGRPCAddr="])
             .arg(format!("--grpcAddr={grpc}"))
             .arg(format!("--httpAddr={http}"))
             .arg(format!("--monitoringAddr={monitoring}"))
             .args(more)
+            .args(folder)
             .envs(env.iter().copied());
         let process = Process::start(&format!("pilot-{}", grpc.port()), scratch, &mut command)?;
-        Ok(Self { process, grpc, http, monitoring, config })
+        Ok(Self { process, grpc, http, monitoring, config: config.to_owned() })
     }
 }

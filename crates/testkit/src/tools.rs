@@ -54,6 +54,11 @@ impl Tools {
         Ok(path)
     }
 
+    /// Is a missing program a failure instead of a reason to skip?
+    pub fn requires_all(&self) -> bool {
+        self.required
+    }
+
     pub fn envoy(&self) -> anyhow::Result<&Path> {
         self.envoy.as_deref().context("set PILOT_ENVOY to an Envoy binary; `make tools` gets one")
     }

@@ -1,20 +1,26 @@
 //! The server on real API servers: faults, and several clusters.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pilot_envoy_api::envoy::config::core::v3::address::Address as At;
 use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilot_envoy_api::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use pilot_envoy_api::envoy::service::discovery::v3::DiscoveryRequest;
+use pilot_testkit::agent::{PilotAgent, Place};
+use pilot_testkit::backend::Backends;
 use pilot_testkit::cut::Cut;
-use pilot_testkit::http_call;
 use pilot_testkit::kube::KubeServer;
+use pilot_testkit::process::free_address;
+use pilot_testkit::scenario::{Backend, Call};
 use pilot_testkit::server::PilotServer;
 use pilot_testkit::tools::Tools;
 use pilot_testkit::xds_client::{StateOfTheWorld, Stream, node};
+use pilot_testkit::{http_call, namespace};
 use pilot_xds::TypeUrl;
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -58,10 +64,26 @@ fn slice(name: &str, addresses: &[&str]) -> Value {
 }
 
 async fn serve(scratch: &Path, kubeconfig: &str) -> PilotServer {
+    let mut server = launch(scratch, kubeconfig, &[], &[]);
+    server.process.until_ok(server.http, "/ready").await.unwrap();
+    server
+}
+
+/// The same without waiting for anything.
+fn launch(scratch: &Path, kubeconfig: &str, more: &[&str], env: &[(&str, &str)]) -> PilotServer {
     let file = scratch.join("pilot-kubeconfig");
     std::fs::write(&file, kubeconfig).unwrap();
     let flag = format!("--kubeconfig={}", file.display());
-    PilotServer::start(scratch, &["--registries=Kubernetes", &flag]).await.unwrap()
+    // Without an authority nobody has certificates for each other.
+    let mesh = scratch.join("mesh.yaml");
+    std::fs::write(&mesh, "enableAutoMtls: false\n").unwrap();
+    let mesh = format!("--meshConfig={}", mesh.display());
+    // A stock Envoy lacks Istio's own filters.
+    let stock = [("PILOT_ENABLE_ALPN_FILTER", "false"), ("PILOT_ENABLE_METADATA_EXCHANGE", "false")];
+    let flags: Vec<&str> =
+        ["--registries=Kubernetes", &flag, &mesh].into_iter().chain(more.iter().copied()).collect();
+    let env: Vec<(&str, &str)> = stock.into_iter().chain(env.iter().copied()).collect();
+    PilotServer::launch_in(scratch, &flags, &env).unwrap()
 }
 
 /// What a proxy holds: the addresses behind the service, from one answer to the next.
@@ -106,8 +128,11 @@ impl Proxy {
         let waiting = self.holds.wait_for(|holds| *holds == expected);
         let reached =
             tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok_and(|held| held.is_ok());
+        // A task that has ended has seen what must not be.
+        if let Some(ended) = self.tasks.try_join_next() {
+            ended.unwrap();
+        }
         assert!(reached, "never held {expected:?}, but {:?}", self.holds.borrow());
-        assert_eq!(self.tasks.len(), 1);
     }
 }
 
@@ -139,11 +164,112 @@ fn fault_seconds() -> u64 {
     std::env::var("PILOT_FAULT_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_cost_no_live_endpoint() {
-    if skipped() {
+/// Calls that go on through Envoy, whatever happens around it.
+struct Traffic {
+    tasks: JoinSet<()>,
+    tally: Arc<Tally>,
+}
+
+#[derive(Default)]
+struct Tally {
+    good: AtomicU32,
+    /// What was wrong with those that were not answered well.
+    bad: Mutex<Vec<String>>,
+    /// Of all calls, in milliseconds.
+    slowest: AtomicU64,
+}
+
+/// So many call at a time, each with a pause after each call.
+const CALLERS: usize = 4;
+const PAUSE: Duration = Duration::from_millis(10);
+
+impl Traffic {
+    fn begin() -> Self {
+        let (mut tasks, tally) = (JoinSet::new(), Arc::new(Tally::default()));
+        for _ in 0..CALLERS {
+            let tally = Arc::clone(&tally);
+            tasks.spawn(async move {
+                let call: Call = serde_json::from_value(json!({"get": "http://web.shop:80/"})).unwrap();
+                loop {
+                    match http_call::make(&call, None).await {
+                        Ok(seen) if seen.status == 200 => {
+                            tally.good.fetch_add(1, Ordering::Relaxed);
+                            let took = u64::try_from(seen.after.as_millis()).unwrap();
+                            tally.slowest.fetch_max(took, Ordering::Relaxed);
+                        }
+                        other => tally.bad.lock().unwrap().push(format!("{other:?}")),
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            });
+        }
+        Self { tasks, tally }
+    }
+
+    async fn end(mut self) -> Arc<Tally> {
+        self.tasks.shutdown().await;
+        self.tally
+    }
+}
+
+/// Everybody who is called at any address of this network.
+async fn backends() -> Backends {
+    let everywhere = Backend {
+        at: "0.0.0.0:8080".parse().unwrap(),
+        delay: Duration::ZERO,
+        fail: None,
+        tcp: false,
+        tls: false,
+        serves: BTreeMap::new(),
+    };
+    Backends::start(&BTreeMap::from([("web".to_owned(), everywhere)]), None).await.unwrap()
+}
+
+/// What is done to the servers that everything comes from.
+const FAULTS: [&str; 5] = [
+    "watches cut",
+    "API server killed",
+    "API server out of reach",
+    "etcd killed",
+    "API server killed while out of reach",
+];
+
+async fn fault(which: usize, kube: &mut KubeServer, cut: &Cut) {
+    match which {
+        0 => cut.snap(),
+        1 => {
+            kube.kill_api().await.unwrap();
+            kube.start_api().await.unwrap();
+        }
+        2 => cut.close(),
+        3 => {
+            kube.kill_etcd().await.unwrap();
+            kube.start_etcd().await.unwrap();
+        }
+        // Two at once: what a new API server remembers begins after what we know.
+        _ => {
+            cut.close();
+            kube.kill_api().await.unwrap();
+            kube.start_api().await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn faults_cost_no_request_and_no_live_endpoint() {
+    let why = namespace::why_not().filter(|_| !Tools::of_environment().requires_all());
+    if let Some(why) = why.or_else(|| Tools::of_environment().why_skip_envoy()) {
+        eprintln!("skipped: {why}");
         return;
     }
+    if skipped() || !namespace::entered_by_test("faults_cost_no_request_and_no_live_endpoint").unwrap() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.unwrap().block_on(faults_with_traffic());
+}
+
+async fn faults_with_traffic() {
     let scratch = tempfile::tempdir().unwrap();
     let mut kube = KubeServer::start(&scratch.path().join("kube"), &[]).await.unwrap();
     world(&kube, &["10.9.0.1", "10.9.0.2"]).await;
@@ -152,30 +278,21 @@ async fn faults_cost_no_live_endpoint() {
     let server = serve(scratch.path(), &kubeconfig).await;
     let mut proxy = Proxy::connect(&server, "10.9.0.1").await;
     proxy.until(&["10.9.0.1", "10.9.0.2"]).await;
-    let files = open_files(&server);
+    let _backends = backends().await;
+    let mut envoy =
+        PilotAgent::start(&Place::new("client", server.grpc).plain(), &Tools::of_environment()).unwrap();
+    envoy.ready().await.unwrap();
+    let first: Call = serde_json::from_value(json!({"get": "http://web.shop:80/"})).unwrap();
+    let answers = || async { http_call::make(&first, None).await.is_ok_and(|seen| seen.status == 200) };
+    envoy.process.until("the first call is answered", answers).await.unwrap();
+    let (files, traffic) = (open_files(&server), Traffic::begin());
 
     let end = tokio::time::Instant::now() + Duration::from_secs(fault_seconds());
-    let mut faults = 0_u32;
-    while tokio::time::Instant::now() < end || faults < 5 {
-        match faults % 5 {
-            0 => cut.snap(),
-            1 => {
-                kube.kill_api().await.unwrap();
-                kube.start_api().await.unwrap();
-            }
-            2 => cut.close(),
-            3 => {
-                kube.kill_etcd().await.unwrap();
-                kube.start_etcd().await.unwrap();
-            }
-            // Two at once: what a new API server remembers begins after what we know.
-            _ => {
-                cut.close();
-                kube.kill_api().await.unwrap();
-                kube.start_api().await.unwrap();
-            }
-        }
-        faults += 1;
+    let (mut faults, mut each) = (0_usize, [0_u32; FAULTS.len()]);
+    while tokio::time::Instant::now() < end || faults < FAULTS.len() {
+        let which = faults % FAULTS.len();
+        fault(which, &mut kube, &cut).await;
+        (faults, each[which]) = (faults + 1, each[which] + 1);
         let other = format!("10.9.1.{}", faults % 250);
         let next = slice("web-a", &["10.9.0.1", &other]);
         // An API server takes a while until it has found etcd again.
@@ -185,15 +302,32 @@ async fn faults_cost_no_live_endpoint() {
         cut.open();
         proxy.until(&["10.9.0.1", &other]).await;
     }
+    let tally = traffic.end().await;
+    for (what, times) in FAULTS.iter().zip(each) {
+        println!("{times:4} x {what}");
+    }
+    let (good, slowest) = (tally.good.load(Ordering::Relaxed), tally.slowest.load(Ordering::Relaxed));
+    let bad = tally.bad.lock().unwrap().clone();
+    println!("{good} requests answered, {} failed, the slowest took {slowest} ms", bad.len());
     println!("{faults} faults; {files} files were open before and {} after", open_files(&server));
-    let well = async {
-        while page(&server, "/debug/issues").await != "[]" {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(bad.is_empty(), "{bad:?}");
+    assert!(u64::from(good) > 10 * fault_seconds(), "{good} requests are too few to tell");
+    is_well_again(&server).await;
+    assert!(open_files(&server) <= files + 20, "connections are left open");
+}
+
+async fn is_well_again(server: &PilotServer) {
+    until("all is well", || async { page(server, "/debug/issues").await == "[]" }).await;
+}
+
+/// Waits for as long as anything may take on a busy machine.
+async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let is_well = tokio::time::timeout(Duration::from_secs(60), well).await.is_ok();
-    assert!(is_well, "{}", page(&server, "/debug/issues").await);
-    assert!(open_files(&server) <= files + 20, "connections are left open");
+    assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "not so: {what}");
 }
 
 fn secret(cluster: &str, kubeconfig: &str) -> Value {
@@ -230,4 +364,90 @@ async fn endpoints_of_all_clusters_are_behind_a_service() {
     proxy.until(&["10.9.0.1", "10.9.0.3", "10.10.0.4"]).await;
     near.delete(&secret("east", "")).await.unwrap();
     proxy.until(&["10.9.0.1", "10.9.0.3"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_there_before_its_api_server_serves_nobody_until_it_knows_everything() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let mut near = KubeServer::start(&scratch.path().join("near"), &[]).await.unwrap();
+    let far = KubeServer::start(&scratch.path().join("far"), &[]).await.unwrap();
+    world(&near, &["10.9.0.1"]).await;
+    world(&far, &["10.10.0.1"]).await;
+    near.apply(&secret("east", &std::fs::read_to_string(far.kubeconfig()).unwrap())).await.unwrap();
+    near.kill_api().await.unwrap();
+    // With certificates, whose authority is kept in the cluster too; and other clusters are not waited for.
+    let secure = format!("--secureGRPCAddr={}", free_address().unwrap());
+    let impatient = [("PILOT_REMOTE_CLUSTER_TIMEOUT", "1s")];
+    let kubeconfig = std::fs::read_to_string(near.kubeconfig()).unwrap();
+    let mut server = launch(scratch.path(), &kubeconfig, &[&secure], &impatient);
+    let waits = || async { server.process.output().contains("the authority of the mesh is not known") };
+    until("it waits", waits).await;
+    near.start_api().await.unwrap();
+    server.process.until_ok(server.http, "/ready").await.unwrap();
+    server.process.terminate().await.unwrap();
+
+    // The same without certificates: it goes on, and knows nobody.
+    near.kill_api().await.unwrap();
+    let mut server = launch(scratch.path(), &kubeconfig, &[], &impatient);
+    let says = || async { page(&server, "/debug/issues").await.contains("does not answer") };
+    until("it says what it waits for", says).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(http_call::get(server.http, "/ready").await.unwrap().0, 503);
+    assert!(Stream::<StateOfTheWorld>::open(server.grpc).await.is_err(), "somebody is served");
+    near.start_api().await.unwrap();
+    server.process.until_ok(server.http, "/ready").await.unwrap();
+    let mut proxy = Proxy::connect(&server, "10.10.0.1").await;
+    proxy.until(&["10.9.0.1", "10.10.0.1"]).await;
+}
+
+/// What `pilotctl` says, and whether all is well.
+async fn pilotctl(words: &[&str]) -> (bool, String) {
+    let mut command = tokio::process::Command::new(Tools::of_environment().own("pilotctl").unwrap());
+    let output = command.args(words).output().await.unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_that_cannot_all_be_gone_stay_until_an_operator_says_that_they_are() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let mut kube = KubeServer::start(&scratch.path().join("kube"), &[]).await.unwrap();
+    let all: Vec<String> = (1..=12).map(|i| format!("10.9.0.{i}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    world(&kube, &all).await;
+    let cut = Cut::before(kube.address).await.unwrap();
+    let kubeconfig = kube.kubeconfig_for(cut.address, "lab-admin-token").unwrap();
+    let mut server = launch(scratch.path(), &kubeconfig, &[], &[("PILOT_WITHDRAWAL_HOLD", "1h")]);
+    server.process.until_ok(server.http, "/ready").await.unwrap();
+    let mut proxy = Proxy::connect(&server, "10.9.0.1").await;
+    proxy.until(&all).await;
+    let address = format!("--address={}", server.monitoring);
+    let (is_well, said) = pilotctl(&["confirm", &address]).await;
+    assert!(is_well && said.contains("nothing is held back"), "{said}");
+
+    cut.close();
+    kube.apply(&slice("web-a", &["10.9.0.1"])).await.unwrap();
+    kube.kill_api().await.unwrap();
+    kube.start_api().await.unwrap();
+    cut.open();
+    let is_held = || async { page(&server, "/debug/issues").await.contains("pilotctl confirm") };
+    until("it is held", is_held).await;
+    let place = "cluster Kubernetes: endpointslices.discovery.k8s.io";
+    let (_, said) = pilotctl(&["confirm", &address]).await;
+    assert!(
+        said.contains(&format!("{place}: 11 of 12 endpoints in them are gone all at once; counts in")),
+        "{said}"
+    );
+    assert_eq!(proxy.holds.borrow().len(), 12);
+    let (is_well, said) = pilotctl(&["confirm", &address, "--place=elsewhere"]).await;
+    assert!(!is_well && said.contains("nothing is held back there"), "{said}");
+    let (is_well, said) = pilotctl(&["confirm", &address, "--place", place]).await;
+    assert!(is_well && said.contains("confirmed"), "{said}");
+    proxy.until(&["10.9.0.1"]).await;
+    is_well_again(&server).await;
 }

@@ -23,8 +23,10 @@ const SLOW: Duration = Duration::from_millis(1_500);
 fn tools(make: Make, server: Server) -> Option<Tools> {
     let tools = Tools::of_environment();
     let missing = match (make, server) {
-        (Make::Ours, Server::Pilot) => None,
-        (Make::Istios, Server::Pilot) => tools.istio_agent().and(tools.istio_bootstrap()).err(),
+        (Make::Ours, Server::Pilot | Server::PilotOnKube) => None,
+        (Make::Istios, Server::Pilot | Server::PilotOnKube) => {
+            tools.istio_agent().and(tools.istio_bootstrap()).err()
+        }
         (Make::Ours, Server::Istiod) => tools.istiod().and(tools.stub()).err(),
         (Make::Istios, Server::Istiod) => {
             tools.istio_agent().and(tools.istio_bootstrap()).and(tools.istiod()).and(tools.stub()).err()
@@ -87,7 +89,7 @@ async fn under_istios(make: Make) {
     std::fs::write(scratch.path().join("mesh.yaml"), "{}\n").unwrap();
     let shop = Shop::open(&config, Wire::Plain, SLOW).await.unwrap();
     let mut plane = ControlPlane::new(Server::Istiod, scratch.path(), &BTreeMap::new()).unwrap();
-    plane.start(&config, &tools).await.unwrap();
+    plane.start(Some(&config), &tools).await.unwrap();
     let address = plane.grpc();
     // Nobody certifies anybody at the plain port. Istio's agent takes only this port for a plain one.
     let place = |name| Place { make, ..Place::new(name, address).plain().env("CA_ADDR", "127.0.0.1:15010") };

@@ -69,6 +69,10 @@ impl Chunk {
         &self.bytes
     }
 
+    pub fn piece(&self) -> Piece<'_> {
+        Piece { mark: self.hash, bytes: &self.bytes }
+    }
+
     /// The message without tag and length; the first one of several.
     pub fn message(&self) -> &[u8] {
         take_field(&self.bytes).map(|(_, message)| message).unwrap_or_default()
@@ -156,6 +160,11 @@ impl Children {
         out.summary.sub(&Name::empty(), self.last.as_ref());
         out.summary.add(&Name::empty(), last.as_ref());
         Self { last, ..out }
+    }
+
+    /// The shared layer.
+    pub fn base(&self) -> &ChildMap {
+        &self.base
     }
 
     /// What stands over the shared layer.
@@ -255,9 +264,13 @@ impl Encoded {
 
     /// The entry of a response, piece by piece.
     pub fn entry(&self, protocol: Protocol) -> impl Iterator<Item = Piece<'_>> {
-        let head = Piece { mark: self.mark, bytes: &self.head[self.start(protocol)..] };
-        let children = self.children.iter().map(|chunk| Piece { mark: chunk.hash, bytes: &chunk.bytes });
-        std::iter::once(head).chain(children)
+        let head = Piece { mark: self.mark, bytes: self.opening(protocol) };
+        std::iter::once(head).chain(self.children.iter().map(Chunk::piece))
+    }
+
+    /// The entry of a response up to the first child.
+    pub fn opening(&self, protocol: Protocol) -> &[u8] {
+        &self.head[self.start(protocol)..]
     }
 
     /// The message itself, put together again: for debug pages, tests and simulation.

@@ -68,6 +68,12 @@ pub struct Session {
     polled_at: Millis,
     /// Did a moment move during this poll? Then other types may have something to send.
     moved: bool,
+    /// Types of which something is due that there was no room for.
+    held_back: [bool; TypeUrl::ALL.len()],
+    /// Since when the client waits for room, and for how long it did before. Time stands still meanwhile: a client that
+    /// was not sent what it should let go of is not slow.
+    waits_since: Option<Millis>,
+    waited: Millis,
     events: Vec<Event>,
 }
 
@@ -99,6 +105,9 @@ impl Session {
             warm_by: 0,
             polled_at: 0,
             moved: false,
+            held_back: Default::default(),
+            waits_since: None,
+            waited: 0,
             events: Vec::new(),
         }
     }
@@ -145,18 +154,36 @@ impl Session {
     /// making.
     pub fn initial(&self, type_url: TypeUrl, said: &[(&str, Option<Hash64>)]) -> Initial {
         let latest = self.latest.of(type_url);
-        let lookup = self.commons.lookup(latest);
+        // Nearly all requests say nothing of the kind, and finding a few is no reason to walk through everything.
+        let lookup = self.commons.is_many(said.len()).then(|| self.commons.lookup(latest));
         let held = |(text, version): &(&str, Option<Hash64>)| {
-            let served = lookup.get(text).cloned();
+            let served = lookup.as_ref().map_or_else(|| latest.get(text), |lookup| lookup.get(text)).cloned();
             let name = served.as_ref().map_or_else(|| Name::new(text), |resource| resource.name().clone());
             Held { name, version: *version, served }
         };
         Initial::Some(said.iter().map(held).collect())
     }
 
+    /// Does a response bring a client something new that it can call? That what it asks for is gone is none.
+    pub fn is_news(&self, response: &Response) -> bool {
+        let latest = self.latest.of(response.type_url);
+        matches!(response.type_url, TypeUrl::Cluster | TypeUrl::Endpoint)
+            && response.resources.iter().any(|resource| latest.contains(resource.name()))
+    }
+
     /// Has the client been sent everything that is newest, as far as it asked for it?
     pub fn is_up_to_date(&self) -> bool {
         TypeUrl::ALL.into_iter().all(|t| self.was_sent(t, &self.latest))
+    }
+
+    /// The newest moment that the client has accepted, as far as it asked for things of a type; nothing while something of
+    /// the type is under way. What it refused counts as answered: see [`refused`](Self::refused).
+    pub fn accepted(&self, type_url: TypeUrl) -> Option<u64> {
+        if self.stands_at(type_url, &self.latest) {
+            return Some(self.latest.version);
+        }
+        let is_quiet = self.watch(type_url).is_some_and(Watch::is_quiet);
+        self.stands[type_url.index()].as_ref().filter(|_| is_quiet).map(|moment| moment.version)
     }
 
     /// Resources that the client refuses as they are now.
@@ -246,11 +273,29 @@ impl Session {
 
     /// The next response, if there is one to send now. Call until there is none.
     pub fn poll(&mut self, now: Millis) -> Option<Response> {
-        self.polled_at = now;
+        if let Some(since) = self.waits_since.take() {
+            self.waited += now.saturating_sub(since);
+        }
+        self.held_back = Default::default();
+        self.poll_within(now, usize::MAX)
+    }
+
+    /// The next response that is no longer than `room`. What is longer is held back, and is worked out when there is room
+    /// for it: so it is the newest then. Meanwhile other types go on, as far as they do not count on it.
+    pub fn poll_within(&mut self, now: Millis, room: usize) -> Option<Response> {
+        self.polled_at = self.waits_since.unwrap_or(now).saturating_sub(self.waited);
+        let response = self.next(self.polled_at, room);
+        if self.holds_back() {
+            self.waits_since.get_or_insert(now);
+        }
+        response
+    }
+
+    fn next(&mut self, now: Millis, room: usize) -> Option<Response> {
         loop {
             self.moved = false;
             self.advance(now);
-            if let Some(response) = TypeUrl::ALL.into_iter().find_map(|t| self.send(t, now)) {
+            if let Some(response) = TypeUrl::ALL.into_iter().find_map(|t| self.send(t, now, room)) {
                 return Some(response);
             }
             self.advance(now);
@@ -261,16 +306,25 @@ impl Session {
         }
     }
 
+    /// Is something due that needs more room? Then [`poll`](Self::poll) has it.
+    pub fn holds_back(&self) -> bool {
+        self.held_back.contains(&true)
+    }
+
     /// When [`poll`](Self::poll) should be called again though nothing happened.
     pub fn wake_at(&self) -> Option<Millis> {
+        if self.waits_since.is_some() {
+            return None;
+        }
         let listener = self.watch(TypeUrl::Listener).filter(|w| !w.in_flight()).and_then(|w| w.last_sent);
         let behind = self.up.as_ref().is_some_and(|up| !self.stands_at(TypeUrl::Listener, up));
         let pace = listener.filter(|_| behind).map(|at| at + self.pacing.listener_interval);
         let warm = self.waits_for_endpoints().then_some(self.warm_by);
-        let overstays = self.watches.iter().flatten().filter_map(Watch::overstays_since).min();
-        let removal = overstays.map(|since| since + self.pacing.patience);
+        let overstay = self.watches.iter().flatten().flat_map(Watch::overstay_since);
+        let removals = overstay.map(|since| since + self.pacing.patience);
         // What is due and was not done waits for the client, not for time.
-        [pace, warm, removal].into_iter().flatten().filter(|at| *at > self.polled_at).min()
+        let next = [pace, warm].into_iter().flatten().chain(removals).filter(|at| *at > self.polled_at).min();
+        next.map(|at| at + self.waited)
     }
 
     /// The client has things that we do not know of.
@@ -318,6 +372,8 @@ impl Session {
             {
                 None
             }
+            // What they name would come after them.
+            TypeUrl::Listener | TypeUrl::Route if self.held_back[..type_url.index()].contains(&true) => None,
             TypeUrl::Listener | TypeUrl::Route => self.up.as_ref(),
             _ => Some(&self.latest),
         }
@@ -390,12 +446,15 @@ impl Session {
         self.up = Some(moment);
     }
 
-    fn send(&mut self, type_url: TypeUrl, now: Millis) -> Option<Response> {
+    fn send(&mut self, type_url: TypeUrl, now: Millis, room: usize) -> Option<Response> {
         let at = type_url.index();
+        if self.held_back[at] {
+            return None;
+        }
         let moment = Arc::clone(self.target(type_url)?);
         loop {
             let watch = self.watch(type_url).filter(|watch| !watch.in_flight())?;
-            if self.stands_at(type_url, &moment) && watch.overstays_since().is_none() {
+            if self.stands_at(type_url, &moment) && !watch.overstays() {
                 self.stands[at] = Some(moment);
                 self.note_past(type_url);
                 return None;
@@ -415,23 +474,28 @@ impl Session {
                 }
                 return None;
             }
-            return Some(self.depart(type_url, plan, &moment, now));
+            let whole = self.protocol == Protocol::StateOfTheWorld && type_url.is_whole_state();
+            let response = Response {
+                type_url,
+                version: moment.version.to_string(),
+                nonce: (self.nonces + 1).to_string(),
+                resources: if whole { watch.whole_state(&plan, &self.commons) } else { plan.changed.clone() },
+                removed: plan.removed.clone(),
+            };
+            if response.len(self.protocol) > room {
+                self.held_back[at] = true;
+                return None;
+            }
+            self.depart(&response, plan, &moment, now);
+            return Some(response);
         }
     }
 
-    fn depart(&mut self, type_url: TypeUrl, plan: Plan, moment: &Arc<Manifests>, now: Millis) -> Response {
+    fn depart(&mut self, response: &Response, plan: Plan, moment: &Arc<Manifests>, now: Millis) {
+        let type_url = response.type_url;
         let at = type_url.index();
         self.nonces += 1;
-        let nonce = self.nonces.to_string();
-        let whole = self.protocol == Protocol::StateOfTheWorld && type_url.is_whole_state();
         let watch = self.watches[at].as_mut().expect("only a type that is watched is sent");
-        let response = Response {
-            type_url,
-            version: moment.version.to_string(),
-            nonce: nonce.clone(),
-            resources: if whole { watch.whole_state(&plan, &self.commons) } else { plan.changed.clone() },
-            removed: plan.removed.clone(),
-        };
         let sent = match type_url {
             TypeUrl::Cluster if plan.is_everything && self.owed.is_empty() => Sent::Everything,
             TypeUrl::Cluster => {
@@ -442,7 +506,7 @@ impl Session {
             TypeUrl::Endpoint => Sent::Endpoints(plan.changed.clone()),
             _ => Sent::Other,
         };
-        watch.depart(plan, nonce, now);
+        watch.depart(plan, response.nonce.clone(), now);
         self.stands[at] = Some(Arc::clone(moment));
         self.note_past(type_url);
         match (type_url, sent) {
@@ -452,7 +516,6 @@ impl Session {
             (_, Sent::Clusters(changed)) => self.clusters_sent(changed, now),
             (_, Sent::Other) => (),
         }
-        response
     }
 
     /// What a new client, which asks for endpoints before it asks for anything that would name their clusters, cannot use

@@ -183,9 +183,13 @@ impl Watch {
         self.wants(name) && !matches!(self.holding(name), Holding::Nothing)
     }
 
-    /// Since when the oldest name that should be gone has had to stay.
-    pub(crate) fn overstays_since(&self) -> Option<Millis> {
-        self.overstaying.values().min().copied()
+    /// Since when names that should be gone have had to stay.
+    pub(crate) fn overstay_since(&self) -> impl Iterator<Item = Millis> {
+        self.overstaying.values().copied()
+    }
+
+    pub(crate) fn overstays(&self) -> bool {
+        !self.overstaying.is_empty()
     }
 
     pub(crate) fn owes_names(&self) -> bool {
@@ -502,6 +506,7 @@ impl Watch {
         let what = match self.what_to_do(&name, wanted) {
             Todo::Remove { held } if !gone.may_go(&name, since) => {
                 let stand_in = gone.stand_in(&name).filter(|_| self.is_unsure(&name));
+                let stand_in = stand_in.filter(|resource| !self.refuses(resource));
                 if held || stand_in.is_some() {
                     plan.overstaying.insert(name.clone(), since);
                 }
@@ -514,6 +519,9 @@ impl Watch {
                     None => Todo::Remove { held },
                 }
             }
+            what => what,
+        };
+        let what = match what {
             // What is not in the part under trial stays as it is until that is over.
             Todo::Send(_) | Todo::Remove { .. }
                 if self.trials.front().is_some_and(|names| !names.contains(&name)) =>
@@ -565,11 +573,15 @@ impl Watch {
         plan.except_after.insert(name, Holding::Unserved(version, why));
     }
 
+    fn refuses(&self, resource: &Encoded) -> bool {
+        self.refused.get(resource.name()) == Some(&resource.version())
+    }
+
     fn what_to_do(&self, name: &Name, wanted: Option<&Arc<Encoded>>) -> Todo {
         let unsure = self.is_unsure(name);
         match (wanted, self.holding(name)) {
             (Some(wanted), Holding::Resource(has)) if !unsure && has == *wanted => Todo::Nothing,
-            (Some(wanted), _) if self.refused.get(name) == Some(&wanted.version()) => Todo::Keep,
+            (Some(wanted), _) if self.refuses(wanted) => Todo::Keep,
             (Some(wanted), _) => Todo::Send(Arc::clone(wanted)),
             (None, Holding::Nothing) if !unsure => Todo::Nothing,
             (None, Holding::Nothing) => Todo::Remove { held: false },
@@ -625,7 +637,8 @@ impl Watch {
             Some(resource) => resource.version() == *version,
             None => match plan.except_after.get(name) {
                 Some(Holding::Unserved(told, _)) => told == version,
-                _ => false,
+                // What would have stood in for it is not tried again.
+                _ => plan.overstaying.contains_key(name),
             },
         });
     }

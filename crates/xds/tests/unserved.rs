@@ -151,3 +151,18 @@ fn routes_stay_while_the_client_refuses_to_change_its_listener() {
     let route = client.0.poll(4_000_000).expect("nobody asks for the routes any more");
     assert_eq!((route.type_url, route.resources.len()), (TypeUrl::Route, 1));
 }
+
+#[test]
+fn that_something_is_gone_is_no_news() {
+    let mut client = Client::new(world(&["a", "b"]));
+    client.ask(TypeUrl::Endpoint, &["a", "b"]);
+    let endpoints = client.0.poll(0).expect("an answer");
+    assert!(client.0.is_news(&endpoints));
+    client.answer(&endpoints, None);
+    client.0.update(world(&["b"]));
+    let removal = client.0.poll(0).expect("the cluster goes");
+    client.answer(&removal, None);
+    let word = client.0.poll(0).expect("its endpoints are gone");
+    assert_eq!(said(&word), ["endpoints a=gone"]);
+    assert!(!client.0.is_news(&removal) && !client.0.is_news(&word));
+}

@@ -106,6 +106,18 @@ fn destination(message: api::Destination, path: &str, check: &mut Check<'_>) -> 
 }
 
 /// An empty pattern asks for nothing.
+/// Prefixes of paths are meant as whole segments; `/` is the prefix of all.
+pub(crate) fn match_segments(rule: &mut VirtualService) {
+    let matches = rule.http.iter_mut().flat_map(|route| &mut route.matches);
+    for uri in matches.filter_map(|wanted| wanted.uri.as_mut()) {
+        if let StringMatch::Prefix(prefix) = uri
+            && prefix.as_str() != "/"
+        {
+            *uri = StringMatch::Segments(Name::new(prefix.strip_suffix('/').unwrap_or(prefix)));
+        }
+    }
+}
+
 fn string_match(message: api::StringMatch, path: &str, check: &mut Check<'_>) -> Option<StringMatch> {
     use api::string_match::MatchType;
     if let Some(MatchType::Regex(pattern)) = &message.match_type {

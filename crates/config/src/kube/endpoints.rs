@@ -10,6 +10,7 @@ use crate::yaml::Node;
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Slice {
+    address_type: String,
     endpoints: Vec<SliceItem>,
     ports: Vec<Port>,
 }
@@ -41,7 +42,7 @@ struct TargetRef {
 #[serde(default)]
 struct Port {
     name: String,
-    port: u32,
+    port: Option<u32>,
     protocol: String,
 }
 
@@ -66,8 +67,14 @@ struct SubsetAddress {
     target_ref: Option<TargetRef>,
 }
 
+/// Slices with this label are those of services that several clusters have in common. They say again what others say.
+const OF_CLUSTER_SET: &str = "multicluster.kubernetes.io/service-name";
+
 /// `discovery.k8s.io/v1 EndpointSlice`: its fields stand at the top, and a label names the service.
 pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Option<EndpointSlice> {
+    if meta.labels.get(OF_CLUSTER_SET).is_some() {
+        return None;
+    }
     let slice: Slice = read_part(node, check)?;
     let Some(service) = meta.labels.get("kubernetes.io/service-name") else {
         check.reject(
@@ -76,6 +83,11 @@ pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) 
         );
         return None;
     };
+    let (ipv6, service) = (slice.address_type == "IPv6", service.clone());
+    if slice.address_type == "FQDN" {
+        check.warn("addressType", "endpoints that are names are not used; only IPv4 and IPv6 are");
+        return Some(EndpointSlice { service, ipv6, ports: Vec::new(), endpoints: Vec::new() });
+    }
     let mut endpoints = Vec::new();
     for (i, item) in slice.endpoints.into_iter().enumerate() {
         let health = health(&item.conditions);
@@ -85,7 +97,7 @@ pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) 
         }
         endpoints.push(SliceEndpoint { addresses, health, pod: pod(item.target_ref) });
     }
-    Some(EndpointSlice { service: service.clone(), ports: ports(slice.ports, "ports", check), endpoints })
+    Some(EndpointSlice { service, ipv6, ports: ports(slice.ports, "ports", check), endpoints })
 }
 
 /// `v1 Endpoints`: named like its service; each subset is what a slice is.
@@ -109,7 +121,7 @@ pub(crate) fn decode_endpoints(
             }
         }
         let ports = ports(subset.ports, &format!("{path}.ports"), check);
-        slices.push(EndpointSlice { service: meta.id.name.clone(), ports, endpoints });
+        slices.push(EndpointSlice { service: meta.id.name.clone(), ipv6: false, ports, endpoints });
     }
     Some(slices)
 }
@@ -142,11 +154,23 @@ fn pod(target: Option<TargetRef>) -> Option<Name> {
     target.filter(|t| t.kind == "Pod").map(|t| t.name.into())
 }
 
+/// A port without a number is left out, as nothing can be called there: no pod has one of that name, or all of its ports
+/// are meant.
 fn ports(ports: Vec<Port>, path: &str, check: &mut Check<'_>) -> Vec<SlicePort> {
-    let each = ports.into_iter().enumerate().map(|(i, port)| SlicePort {
-        number: check.port(format!("{path}[{i}].port"), port.port),
-        protocol: if port.protocol == "UDP" { Protocol::Udp } else { Protocol::Tcp },
-        name: port.name.into(),
-    });
-    each.collect()
+    let mut out = Vec::new();
+    for (i, port) in ports.into_iter().enumerate() {
+        let Some(given) = port.port else { continue };
+        match u16::try_from(given) {
+            Ok(number) if number > 0 => out.push(SlicePort {
+                number,
+                protocol: if port.protocol == "UDP" { Protocol::Udp } else { Protocol::Tcp },
+                name: port.name.into(),
+            }),
+            _ => {
+                let message = format!("{given} is not a port: it must be between 1 and 65535");
+                check.leave_out(format!("{path}[{i}].port"), message);
+            }
+        }
+    }
+    out
 }

@@ -24,12 +24,14 @@ struct Spec {
     hostname: String,
     subdomain: String,
     containers: Vec<Container>,
+    init_containers: Vec<Container>,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Container {
     ports: Vec<ContainerPort>,
+    restart_policy: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -37,11 +39,13 @@ struct Container {
 struct ContainerPort {
     name: String,
     container_port: u32,
+    protocol: String,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Status {
+    phase: String,
     #[serde(rename = "podIP")]
     pod_ip: String,
     #[serde(rename = "podIPs")]
@@ -63,34 +67,45 @@ struct PodIp {
     ip: String,
 }
 
+/// A pod that has failed is none any more.
 pub(crate) fn decode(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) -> Option<Pod> {
-    let object: Object = read_part(node, check)?;
-    let mut ports = BTreeMap::new();
-    for port in object.spec.containers.into_iter().flat_map(|c| c.ports).filter(|p| !p.name.is_empty()) {
-        if let Ok(number) = u16::try_from(port.container_port) {
-            ports.insert(Name::from(port.name), number);
-        }
+    let Object { spec, status } = read_part(node, check)?;
+    if status.phase == "Failed" {
+        return None;
     }
-    let mut ips: Vec<Name> = object.status.pod_ips.into_iter().map(|ip| ip.ip.into()).collect();
-    if ips.is_empty() && !object.status.pod_ip.is_empty() {
-        ips.push(object.status.pod_ip.into());
+    let ports = ports(spec.containers, spec.init_containers);
+    let mut ips: Vec<Name> = status.pod_ips.into_iter().map(|ip| ip.ip.into()).collect();
+    if ips.is_empty() && !status.pod_ip.is_empty() {
+        ips.push(status.pod_ip.into());
     }
-    let account = object.spec.service_account_name;
-    let (hostname, subdomain) = (object.spec.hostname, object.spec.subdomain);
-    let hostname = if hostname.is_empty() { meta.id.name.to_string() } else { hostname };
-    let conditions = &object.status.conditions;
-    let ready = conditions.is_empty() || conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
+    let is_ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
+    let account = spec.service_account_name;
+    let hostname = if spec.hostname.is_empty() { meta.id.name.to_string() } else { spec.hostname };
+    let dns_name = (!spec.subdomain.is_empty()).then(|| Name::from(format!("{hostname}.{}", spec.subdomain)));
     Some(Pod {
-        ready,
+        ready: is_ready && !ips.is_empty() && !meta.is_going && status.phase != "Succeeded",
         labels: meta.labels.clone(),
         annotations: meta.annotations.clone(),
         service_account: if account.is_empty() { Name::new("default") } else { account.into() },
-        node: object.spec.node_name.into(),
+        node: spec.node_name.into(),
         ips,
         workload: workload(meta),
-        dns_name: (!subdomain.is_empty()).then(|| Name::from(format!("{hostname}.{subdomain}"))),
+        dns_name,
         ports,
     })
+}
+
+/// Of ports with one name the first counts, and those of what runs beside the containers come last.
+fn ports(containers: Vec<Container>, init_containers: Vec<Container>) -> BTreeMap<Name, u16> {
+    let beside = init_containers.into_iter().filter(|container| container.restart_policy == "Always");
+    let named = |port: &ContainerPort| !port.name.is_empty() && matches!(port.protocol.as_str(), "" | "TCP");
+    let mut out = BTreeMap::new();
+    for port in containers.into_iter().chain(beside).flat_map(|container| container.ports).filter(named) {
+        if let Ok(number) = u16::try_from(port.container_port) {
+            out.entry(Name::from(port.name)).or_insert(number);
+        }
+    }
+    out
 }
 
 /// What made the pod, unless a label says how to call it.

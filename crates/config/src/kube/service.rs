@@ -1,8 +1,10 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pilot_base::{Host, Labels, Name};
 use pilot_model::{
-    ExportTo, Kind, Protocol, Registry, Resolution, Service, ServicePort, TrafficDistribution, WorkloadPort,
+    ExportTo, Kind, NodePorts, Protocol, Registry, Resolution, Service, ServicePort, TrafficDistribution,
+    WorkloadPort,
 };
 use serde::Deserialize;
 
@@ -65,12 +67,13 @@ struct Port {
     protocol: String,
     app_protocol: Option<String>,
     target_port: TargetPort,
+    node_port: u32,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(untagged)]
 enum TargetPort {
-    Number(u16),
+    Number(i64),
     Name(String),
     #[default]
     Missing,
@@ -97,6 +100,7 @@ pub(crate) fn decode(
     let ips = if spec.cluster_ips.is_empty() { vec![spec.cluster_ip] } else { spec.cluster_ips };
     let addresses: Vec<Name> =
         ips.into_iter().filter(|ip| !ip.is_empty() && ip != "None").map(Name::from).collect();
+    let node_ports = node_ports(meta, &spec.kind, &spec.ports, check);
     let mut ports = Vec::new();
     let mut workload_ports = BTreeMap::new();
     for (i, port) in spec.ports.into_iter().enumerate() {
@@ -104,7 +108,8 @@ pub(crate) fn decode(
         let transport = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
         let protocol = Protocol::of_kube_port(transport, port.app_protocol.as_deref(), &port.name, number);
         let name = Name::from(port.name);
-        workload_ports.insert(name.clone(), workload_port(port.target_port, number));
+        let path = format!("spec.ports[{i}].targetPort");
+        workload_ports.insert(name.clone(), workload_port(port.target_port, number, &path, check));
         ports.push(ServicePort { name, number, protocol });
     }
     let export = meta
@@ -122,6 +127,7 @@ pub(crate) fn decode(
         address: addresses.first().cloned(),
         cluster_addresses: [(options.cluster.clone(), addresses)].into(),
         outer_addresses,
+        node_ports,
         mesh_external: external_name.is_some(),
         export_to: export.unwrap_or_default(),
         created: meta.created,
@@ -149,10 +155,32 @@ fn listed(meta: &Meta, annotation: &str) -> Vec<Name> {
     text.split(',').filter(|entry| !entry.is_empty()).map(Name::new).collect()
 }
 
-fn workload_port(target: TargetPort, number: u16) -> WorkloadPort {
+fn workload_port(target: TargetPort, number: u16, path: &str, check: &mut Check<'_>) -> WorkloadPort {
     match target {
-        TargetPort::Number(target) if target > 0 => WorkloadPort::Number(target),
-        TargetPort::Name(name) if !name.is_empty() => WorkloadPort::Named(name.into()),
-        TargetPort::Number(_) | TargetPort::Name(_) | TargetPort::Missing => WorkloadPort::Number(number),
+        TargetPort::Number(0) | TargetPort::Missing => WorkloadPort::Number(number),
+        TargetPort::Number(target) => {
+            let target = u32::try_from(target).unwrap_or(u32::MAX);
+            WorkloadPort::Number(check.port(path, target))
+        }
+        TargetPort::Name(name) if name.is_empty() => WorkloadPort::Number(number),
+        TargetPort::Name(name) => WorkloadPort::Named(name.into()),
     }
+}
+
+/// A service that is a gateway on nodes says which, as JSON.
+fn node_ports(meta: &Meta, kind: &str, ports: &[Port], check: &mut Check<'_>) -> Option<Arc<NodePorts>> {
+    const NODES: &str = "traffic.istio.io/nodeSelector";
+    let text = meta.annotations.get(NODES).filter(|_| kind == "NodePort")?;
+    let labels = match text.as_str() {
+        "" => BTreeMap::new(),
+        text => serde_json::from_str::<BTreeMap<String, String>>(text).unwrap_or_else(|_| {
+            let path = format!("metadata.annotations[{NODES}]");
+            let why = "is not a JSON object of labels, such as {\"role\": \"edge\"}; all nodes count";
+            check.leave_out(path, format!("{text:?} {why}"));
+            BTreeMap::new()
+        }),
+    };
+    let port = |port: &Port| Some((u16::try_from(port.port).ok()?, u16::try_from(port.node_port).ok()?));
+    let ports = ports.iter().filter_map(port).filter(|(_, on_node)| *on_node > 0).collect();
+    Some(Arc::new(NodePorts { nodes: Labels::new(labels), ports }))
 }

@@ -34,6 +34,7 @@ pub(super) fn proxy_config(message: api::ProxyConfig, path: &str, check: &mut Ch
         private_key_provider: message
             .private_key_provider
             .and_then(|p| private_key_provider(&p, &format!("{path}.privateKeyProvider"), check)),
+        readiness_probe: message.readiness_probe.is_some(),
     }
 }
 

@@ -1,12 +1,14 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use pilot_base::{Issue, Severity};
 use pilot_config::ReadOptions;
 use pilot_incr::{Shard, Txn};
 use pilot_model::{MeshConfig, MeshOptions};
 use pilot_pipeline::Pipeline;
+
+use crate::files::collect;
 
 /// Look for mistakes in files, each by itself and all of them together, as the server would. Exit status 1 if there are
 /// errors
@@ -23,14 +25,8 @@ pub(crate) struct Args {
 const SHARD: Shard = Shard(1);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut files = Vec::new();
-    for path in args.paths.iter().chain(&args.filename) {
-        collect(path, &mut files)?;
-    }
-    if files.is_empty() {
-        bail!("there is no .yaml, .yml or .json file");
-    }
-    files.sort();
+    let paths: Vec<_> = args.paths.iter().chain(&args.filename).map(PathBuf::as_path).collect();
+    let files = collect(&paths)?;
     let (objects, issues) = look(&files)?;
     for issue in &issues {
         println!("{issue}");
@@ -66,23 +62,6 @@ fn look(files: &[PathBuf]) -> anyhow::Result<(usize, Vec<Issue>)> {
     pipeline.commit(txn);
     issues.extend(pipeline.issues().cloned());
     Ok((objects, issues))
-}
-
-fn collect(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    let kind = std::fs::metadata(path).with_context(|| path.display().to_string())?;
-    if !kind.is_dir() {
-        files.push(path.to_owned());
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(path)? {
-        let path = entry?.path();
-        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let is_ours = path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
-        if !is_hidden && (path.is_dir() || is_ours) {
-            collect(&path, files)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use axum::Router;
 use pilot_base::Clock;
 use pilot_cli::Env;
 use pilot_server::{
-    Engine, EngineHandle, EngineOptions, GrpcServer, HttpServer, Identity, KeyFetcher, Metrics, Pages, Port,
-    Protocols, Routes, SystemClock, serve_http, serve_https, webhooks,
+    Engine, EngineHandle, EngineOptions, GatewayNames, GrpcServer, HttpServer, Identity, KeyFetcher, Metrics,
+    Pages, Port, Protocols, Routes, SystemClock, serve_http, serve_https, webhooks,
 };
+use pilot_source::Source;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +22,8 @@ use crate::args::{Addresses, DiscoveryArgs, Settings};
 use crate::cmd::version::BUILD;
 use crate::identity::IdentitySettings;
 use crate::sources::{self, Sources};
-use crate::writers::Writers;
+use crate::writers::{Around, Writers};
+use crate::{heap, no_effect};
 
 /// Serving begins without a source that takes longer than this: old proxies keep what they have, new ones need something.
 const SOURCES_DEADLINE: Duration = Duration::from_secs(120);
@@ -29,7 +31,9 @@ const SOURCES_DEADLINE: Duration = Duration::from_secs(120);
 /// A word to the API server at the end takes milliseconds.
 const GIVING_UP: Duration = Duration::from_secs(2);
 
-pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
+pub(crate) fn run(mut args: DiscoveryArgs) -> anyhow::Result<()> {
+    // As in istiod, nothing is no folder.
+    args.config_dir = args.config_dir.filter(|folder| !folder.as_os_str().is_empty());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(serve(args));
     // Whoever still reads a file has nobody left to tell.
@@ -39,56 +43,61 @@ pub(crate) fn run(args: DiscoveryArgs) -> anyhow::Result<()> {
 
 async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let env = Env::of_process();
+    no_effect::tell(&env);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let Sources { sources, clusters, home } = sources::open(&args, &env, &clock)?;
-    let writers = home.map(|client| Writers::new(client, &args, &env));
+    let settings = watch::Sender::default();
+    let Sources { sources, clusters, doubts, home } =
+        sources::open(&args, &env, (&clock, settings.subscribe()))?;
+    let writers = home.map(|home| Writers::new(home, &args, &env));
     let mut identities = IdentitySettings::new(&args, &env)?;
     if let Some(writers) = &writers {
         identities.keep_in(&writers.ca_secret()).await.context("the authority of the mesh")?;
     }
     let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
-    let metrics = Arc::new(Metrics::new(BUILD.version)?);
-    let options = EngineOptions { mesh, sources: sources.len(), debounce };
+    let metrics = Arc::new(Metrics::new(BUILD.version)?.with_heap(heap::usage));
+    let options = EngineOptions { mesh, sources: sources.len(), debounce, settings };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
     let fetcher = KeyFetcher::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), &keys);
-    let keys_tried = fetcher.settled();
+    let names = GatewayNames::new(handle.clone(), Arc::clone(&clock));
+    let tried = (fetcher.settled(), names.settled());
     let (serving, is_serving) = watch::channel(false);
     let cluster = writers.as_ref().map(|writers| writers.authenticator(&handle));
     let gates = identities.gates(&handle, &keys, cluster);
     let identity = identities.open(&metrics)?;
     let issuance = identity.as_ref().and_then(|identity| identities.issuance(identity, gates.certificates));
-    let grpc = GrpcServer::new(handle.clone(), Arc::clone(&metrics), is_serving.clone(), gates.xds, grpc);
+    let mut writing = JoinSet::new();
+    let register = |writers: &Writers| writers.registrar(&env, &metrics, ends.stopped(), &mut writing);
+    let gate = (gates.xds, writers.as_ref().map(register));
+    let grpc = GrpcServer::new(handle.clone(), Arc::clone(&metrics), is_serving.clone(), gate, grpc);
     // Certificates are asked for in plain text only where there is no other way.
     let plain_issuance = issuance.as_ref().filter(|_| addresses.secure_grpc.is_empty());
     let routes = grpc.routes(plain_issuance).context("reflection")?;
     let secure_routes = grpc.routes(issuance.as_ref()).context("reflection")?;
     let asked = webhooks(Arc::clone(&metrics));
     let written_at = Arc::clone(&clock);
-    let pages = Pages { engine: handle.clone(), metrics, clock, build: BUILD, serving: is_serving, clusters };
+    let (engine_seen, build, serves) = (handle.clone(), BUILD, is_serving);
+    let pages = Pages { engine: engine_seen, metrics, clock, build, serving: serves, clusters, doubts };
     let secure_pages = asked.clone().merge(pages.clone().readiness());
     let plain_webhooks = addresses.https.is_empty().then_some(asked);
     let shared_routes = addresses.grpc.is_empty().then(|| routes.clone());
     let mut servers = serve_pages(pages, (shared_routes, plain_webhooks), &addresses, &ends).await?;
 
     let mut following = JoinSet::new();
-    for (shard, source) in (0..).zip(sources) {
-        handle.run(source, shard, &mut following);
-    }
+    let vital = run_sources(sources, &handle, &mut following);
     following.spawn(fetcher.run());
+    following.spawn(names.run());
     let certificate = identity.as_ref().map(Identity::tls);
     let tls = certificate.clone().filter(|_| !addresses.secure_grpc.is_empty());
-    let mut writing = JoinSet::new();
-    if let Some(identity) = identity {
-        if let Some(writers) = writers {
-            writers.start(&identity, written_at, ends.stopped(), &mut writing);
-        }
-        following.spawn(identity.follow());
+    if let Some(writers) = writers {
+        let around = Around { engine: &handle, identity: identity.as_ref(), clock: written_at };
+        writers.start(&around, || ends.stopped(), &mut writing);
     }
+    identity.map(|identity| following.spawn(identity.follow()));
     let known = async {
-        sources_told(&handle).await;
-        keys_tried.await;
+        sources_told(&handle, &vital).await;
+        tokio::join!(tried.0, tried.1);
     };
     tokio::select! {
         () = known => {}
@@ -102,13 +111,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let Addresses { http, grpc, secure_grpc, .. } = &addresses;
     tracing::info!("serving xDS on {grpc}, with TLS on {secure_grpc}, and readiness on {http}");
     serving.send_replace(true);
-    // Whatever ends by itself is needed: better no server than one that says it is ready and is not.
-    let why = tokio::select! {
-        () = ends.signalled() => Ok(()),
-        () = handle.gone() => Err(anyhow!("the engine has ended by itself")),
-        Some(_) = following.join_next() => Err(anyhow!("a source has ended by itself")),
-        Some(_) = servers.join_next() => Err(anyhow!("a server has ended by itself")),
-    };
+    let why = over(&mut ends, &handle, &mut following, &mut servers).await;
     tracing::info!("stopping");
     serving.send_replace(false);
     ends.stop();
@@ -120,6 +123,22 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
 }
 
 type Servers = JoinSet<Result<(), pilot_server::TransportError>>;
+
+/// Until somebody wants the end. Whatever ends by itself is needed: better no server than one that says it is ready and
+/// is not.
+async fn over(
+    ends: &mut Ends,
+    engine: &EngineHandle,
+    following: &mut JoinSet<()>,
+    servers: &mut Servers,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        () = ends.signalled() => Ok(()),
+        () = engine.gone() => Err(anyhow!("the engine has ended by itself")),
+        Some(_) = following.join_next() => Err(anyhow!("a source has ended by itself")),
+        Some(_) = servers.join_next() => Err(anyhow!("a server has ended by itself")),
+    }
+}
 
 /// Everything but xDS; and that too, and webhooks, where they have no address of their own.
 async fn serve_pages(
@@ -193,12 +212,30 @@ async fn given_up(mut writing: JoinSet<()>) {
     writing.shutdown().await;
 }
 
-/// Waits until everything is known that proxies need.
-async fn sources_told(handle: &EngineHandle) {
+/// Starts each of them, and tells the shards of those without which nobody is served.
+fn run_sources(
+    sources: Vec<Box<dyn Source>>,
+    handle: &EngineHandle,
+    following: &mut JoinSet<()>,
+) -> Vec<u32> {
+    let mut vital = Vec::new();
+    for (shard, source) in (0..).zip(sources) {
+        if source.is_vital() {
+            vital.push(shard);
+        }
+        handle.run(source, shard, following);
+    }
+    vital
+}
+
+/// Waits until everything is known that proxies need. Nobody is served without `vital` sources: who comes back to a server
+/// that knows nothing loses what he had.
+async fn sources_told(handle: &EngineHandle, vital: &[u32]) {
     if tokio::time::timeout(SOURCES_DEADLINE, handle.ready()).await.is_err() {
         tracing::error!(
-            "some source has not told what it has within {SOURCES_DEADLINE:?}; serving without it"
+            "some source has not told what it has within {SOURCES_DEADLINE:?}; serving without it, unless it is Kubernetes"
         );
+        handle.told(vital).await;
     }
 }
 
@@ -262,5 +299,64 @@ impl Ends {
             // Without anybody left to say it, it has stopped.
             let _gone = stop.wait_for(|stop| *stop).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use pilot_base::Name;
+    use pilot_model::MeshOptions;
+    use pilot_server::{Engine, EngineOptions, Metrics, SystemClock};
+    use pilot_source::{Batch, Event, Running, Sink, Source};
+    use tokio::sync::{oneshot, watch};
+    use tokio::task::JoinSet;
+
+    use super::sources_told;
+
+    /// Says that there is nothing, once it may speak.
+    struct Told(bool, oneshot::Receiver<()>);
+
+    impl Source for Told {
+        fn name(&self) -> Name {
+            Name::new("test")
+        }
+
+        fn run(self: Box<Self>, sink: Sink) -> Running {
+            Box::pin(async move {
+                if self.1.await.is_ok() {
+                    let events = vec![Event::Init, Event::InitDone];
+                    sink.send(Batch { events, issues: Vec::new() }).await.unwrap();
+                }
+                sink.closed().await;
+            })
+        }
+
+        fn is_vital(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_served_without_the_home_cluster_however_long_it_takes() {
+        let mesh = MeshOptions::default();
+        let options = EngineOptions { mesh, sources: 2, debounce: None, settings: watch::Sender::default() };
+        let metrics = Arc::new(Metrics::new("1").unwrap());
+        let engine = Engine::start(options, Arc::new(SystemClock::default()), metrics).unwrap();
+        let (handle, mut tasks) = (engine.handle().clone(), JoinSet::new());
+        let (_silent, never) = oneshot::channel();
+        let (speak, later) = oneshot::channel();
+        handle.run(Box::new(Told(false, never)), 0, &mut tasks);
+        handle.run(Box::new(Told(true, later)), 1, &mut tasks);
+        let waiting = sources_told(&handle, &[1]);
+        tokio::pin!(waiting);
+        let day = Duration::from_secs(24 * 3600);
+        assert!(tokio::time::timeout(day, &mut waiting).await.is_err(), "an empty mesh is served");
+        speak.send(()).unwrap();
+        // The other is not waited for; the engine's thread lives by a real clock.
+        tokio::time::resume();
+        waiting.await;
     }
 }

@@ -19,6 +19,10 @@ pub(crate) struct RegistryArgs {
     /// first and has any; conflict, which is the same and reported
     #[arg(long = "registryMerge", value_name = "RULE", default_value = "union", value_parser = parse_merge)]
     pub(crate) registry_merge: RegistryMerge,
+    /// How long instances are kept that a registry no longer has after a loss, where most of what it had is missing; 0s
+    /// if it is believed at once
+    #[arg(long = "registryGrace", value_name = "DURATION", default_value = "90s", value_parser = parse_span)]
+    pub(crate) registry_grace: Duration,
     /// Consul's agent or servers
     #[arg(long = "consulserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) consul_servers: Vec<String>,
@@ -76,9 +80,12 @@ pub(crate) struct RegistryArgs {
     /// The node below which they stand [default: /services, or /dubbo]
     #[arg(long = "zookeeperRoot", value_name = "PATH")]
     pub(crate) zookeeper_root: Option<String>,
-    /// File with user:password for ZooKeeper's digest scheme
+    /// File with user:password for ZooKeeper
     #[arg(long = "zookeeperAuthFile", value_name = "FILE")]
     pub(crate) zookeeper_auth_file: Option<PathBuf>,
+    /// How ZooKeeper is told: digest, its own scheme, which sends the password; or sasl with DIGEST-MD5, which does not
+    #[arg(long = "zookeeperAuthScheme", value_name = "SCHEME", default_value = "digest")]
+    pub(crate) zookeeper_auth_scheme: String,
     /// Nomad's servers
     #[arg(long = "nomadserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) nomad_servers: Vec<String>,
@@ -100,6 +107,9 @@ pub(crate) struct RegistryArgs {
     /// Roots for Marathon's certificate [default: those of the system]
     #[arg(long = "marathonCAFile", value_name = "FILE")]
     pub(crate) marathon_ca_file: Option<PathBuf>,
+    /// Where Cloud Foundry's Copilot is, and how it is asked
+    #[arg(long = "cfConfig", value_name = "FILE")]
+    pub(crate) cf_config: Option<PathBuf>,
     /// The name server that is asked for --dnsNames
     #[arg(long = "dnsserver", value_name = "IP:PORT")]
     pub(crate) dns_server: Option<SocketAddr>,

@@ -7,12 +7,13 @@ use anyhow::Context as _;
 use pilot_base::{Clock, Name};
 use pilot_cli::Env;
 use pilot_config::ReadOptions;
+use pilot_source::{Doubts, Source};
 use pilot_source_kube::{
-    Access, AccessError, Client, ClusterOptions, KubeSource, MeshPlace, Pace, RemoteClusters, RemoteOptions,
-    Role, Surroundings,
+    Access, AccessError, Client, ClusterOptions, IngressSource, KubeSource, MeshPlace, Pace, RemoteClusters,
+    RemoteOptions, Role, Surroundings,
 };
 
-use super::Sources;
+use super::{Home, MeshSettings, Sources};
 use crate::args::{DiscoveryArgs, cluster_id_of, namespace_of};
 
 const REMOTE_PATIENCE: Duration = Duration::from_secs(30);
@@ -21,7 +22,7 @@ const REMOTE_PATIENCE: Duration = Duration::from_secs(30);
 pub(super) fn open(
     args: &DiscoveryArgs,
     env: &Env,
-    clock: &Arc<dyn Clock>,
+    (clock, settings): (&Arc<dyn Clock>, MeshSettings),
 ) -> anyhow::Result<Option<Sources>> {
     let text = |name: &str| env.get(name).map(str::to_owned);
     let around = Surroundings {
@@ -37,11 +38,13 @@ pub(super) fn open(
         access => access?,
     };
     let pace = Pace { per_second: args.kube_qps, burst: args.kube_burst };
-    let client = Client::new(&access, pace, Arc::clone(clock)).context("Kubernetes")?;
-    let namespace = namespace_of(args.namespace.as_deref(), env);
-    let revision = env.get("REVISION").unwrap_or("default");
-    let only_namespace = env.get("ISTIO_WATCH_NAMESPACE").map(Name::new);
     let cluster = cluster_id_of(args.cluster_id.clone(), env);
+    let doubts = env.span("PILOT_WITHDRAWAL_HOLD").map_or_else(Doubts::default, Doubts::new);
+    let client = Client::new(&access, pace, Arc::clone(clock)).context("Kubernetes")?;
+    let client = client.of_cluster(&cluster, doubts.clone());
+    let namespace = namespace_of(args.namespace.as_deref(), env);
+    let revision = env.get("REVISION").unwrap_or_default();
+    let only_namespace = env.get("ISTIO_WATCH_NAMESPACE").map(Name::new);
     let domain = Name::new(&args.domain);
     let mut place = MeshPlace::of_revision(namespace.clone(), revision, env.get("SHARED_MESH_CONFIG"));
     place.settings = !args.mesh_config.exists();
@@ -52,6 +55,8 @@ pub(super) fn open(
         read: ReadOptions { domain: domain.clone(), cluster: cluster.clone(), platform: true },
         role: Role::Home { rules, mesh },
         only_namespace: only_namespace.clone(),
+        // What stands in ConfigMaps is known to the source before it is to anybody else.
+        settings: args.mesh_config.exists().then(|| settings.clone()),
     };
     let remote = RemoteOptions {
         namespace,
@@ -59,13 +64,24 @@ pub(super) fn open(
         home: cluster,
         pace,
         patience: env.span("PILOT_REMOTE_CLUSTER_TIMEOUT").unwrap_or(REMOTE_PATIENCE),
-        only_namespace,
+        only_namespace: only_namespace.clone(),
     };
     let remote = RemoteClusters::new(client.clone(), remote);
-    let clusters = remote.states();
-    Ok(Some(Sources {
-        sources: vec![Box::new(KubeSource::new(client.clone(), options)), Box::new(remote)],
-        clusters,
-        home: Some(client),
-    }))
+    let (clusters, remotes) = (remote.states(), remote.clients());
+    let ingresses = args.config_dir.is_none().then(|| IngressSource {
+        client: client.clone(),
+        read: options.read.clone(),
+        namespace: Name::new(env.get("K8S_INGRESS_NS").unwrap_or("istio-system")),
+        only_namespace: options.only_namespace.clone(),
+        mesh: settings,
+    });
+    let ingress_namespace = ingresses.as_ref().map(|ingresses| ingresses.namespace.clone());
+    let source = KubeSource::new(client.clone(), options);
+    let places = source.places();
+    let mut sources: Vec<Box<dyn Source>> = vec![Box::new(source), Box::new(remote)];
+    if let Some(ingresses) = ingresses {
+        sources.push(Box::new(ingresses));
+    }
+    let home = Home { client, places, ingress_namespace, only_namespace, remotes };
+    Ok(Some(Sources { sources, clusters, doubts, home: Some(home) }))
 }

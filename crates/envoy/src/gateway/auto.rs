@@ -63,7 +63,7 @@ pub fn auto_chains(plan: &HostPlan, traits: &AutoPassthrough, settings: Settings
                 target_port: Some(0),
             };
             let proxy = TcpProxy::to(&cluster).named(stats, settings);
-            let proxy = tuned(proxy, plan.traffic.as_ref(), subset, traits.idle_timeout);
+            let proxy = tuned(proxy, plan.traffic.as_deref(), subset, traits.idle_timeout);
             let proxy = TcpProxy { tunnel: None, ..proxy };
             let serve = L4Serve { proxy, protocol: port.protocol, cluster, dynamic: None };
             let chain = chain(&serve, settings.with_chain(&traits.chain));

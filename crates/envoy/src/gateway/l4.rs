@@ -54,7 +54,7 @@ impl L4Route<'_> {
             }
         };
         // What is said about the traffic to the first destination counts for all.
-        let traffic = plan(&first.destination.host).and_then(|plan| plan.traffic.as_ref());
+        let traffic = plan(&first.destination.host).and_then(|plan| plan.traffic.as_deref());
         let proxy = tuned(proxy, traffic, subset, self.idle_timeout);
         Some(L4Serve { proxy, protocol: self.protocol, cluster, dynamic: None })
     }

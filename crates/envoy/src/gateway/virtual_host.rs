@@ -42,7 +42,7 @@ pub fn gateway_routes<'a>(
         client: Some(client),
         traits,
         settings,
-        traffic: &|to: &Destination| plan(&to.host).and_then(|plan| plan.traffic.as_ref()),
+        traffic: &|to: &Destination| plan(&to.host).and_then(|plan| plan.traffic.as_deref()),
         service: &|to: &Destination| plan(&to.host)?.service().map(|service| &**service),
         only_port: &|to: &Destination| plan(&to.host).and_then(only_port),
         real_host: &|host| plan(host).map_or(host, HostPlan::real_host).clone(),

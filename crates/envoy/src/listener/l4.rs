@@ -136,12 +136,12 @@ impl<S: Surroundings> Maker<'_, S> {
             StatName { service: Some(self.service), port, target_port: Some(0), ..StatName::default() };
         let proxy = TcpProxy::to(&cluster).named(stats, self.settings);
         let dynamic = dynamic_host(self.service);
-        self.serve(self.tuned(proxy, self.plan.traffic.as_ref(), ""), cluster, dynamic)
+        self.serve(self.tuned(proxy, self.plan.traffic.as_deref(), ""), cluster, dynamic)
     }
 
     fn to_destinations(&self, routes: &[L4Destination], rule: &ConfigId) -> Serve {
         let traffic = routes.first().and_then(|first| self.around.plan(&first.destination.host));
-        let traffic = traffic.and_then(|plan| plan.traffic.as_ref());
+        let traffic = traffic.and_then(|plan| plan.traffic.as_deref());
         if let [only] = routes {
             let cluster = self.cluster(&only.destination);
             let subset = &only.destination.subset;

@@ -18,6 +18,7 @@ pub(super) fn route_match(wanted: Option<&HttpMatch>) -> api::RouteMatch {
     let path = wanted.uri.as_ref().map(|uri| match uri {
         StringMatch::Exact(path) => PathSpecifier::Path(path.to_string()),
         StringMatch::Prefix(prefix) => PathSpecifier::Prefix(prefix.to_string()),
+        StringMatch::Segments(prefix) => PathSpecifier::PathSeparatedPrefix(prefix.to_string()),
         StringMatch::Regex(pattern) => PathSpecifier::SafeRegex(regex(pattern)),
     });
     let (mut headers, mut dynamic_metadata) = (Vec::new(), Vec::new());

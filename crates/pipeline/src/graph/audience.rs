@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pilot_base::{Labels, Name, SharedMap};
+use pilot_base::{Keyed, Labels, Name, SharedMap};
 use pilot_envoy::{
     ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, GrpcTraits, HttpTraits, ListenerTraits,
     NameTraits, Outbound, PatchSet, Patches, PolicyTraits, ProxyPatches, RouteTraits, SecretServer, Settings,
@@ -24,9 +24,10 @@ use super::envoy_filters::EnvoyFilters;
 use super::gateways::{GatewayIndex, ListenerAsker, RouteAsker};
 use super::inputs::Inputs;
 use super::on_demand;
-use super::registry::{Registry, Served};
+use super::registry::Registry;
 use super::rules::Rules;
 use super::security::Policies;
+use super::serving::Served;
 use super::telemetry::{Side, Telemetries, otel_service};
 
 /// All that can influence what a proxy is sent. Proxies with equal audiences share every byte.
@@ -103,19 +104,24 @@ pub(super) struct Choices {
 /// Who asks for the listener that traffic is redirected to; what matters to HTTP, only where it serves any.
 pub(super) type RedirectAsker = (Arc<ListenerTraits>, Option<Arc<HttpTraits>>);
 
+/// All that can influence which endpoints a proxy is told: its scope, what it is, and where.
+pub(super) type EndpointView = (Layer, (EndpointTraits, Place));
+
 /// Connected proxies by what they ask for.
 pub(super) type Askers = SharedMap<ProxyId, ()>;
 
 #[derive(Clone, Copy)]
 pub(super) struct Audiences {
-    pub(super) of_proxy: Table<ProxyId, Arc<Audience>>,
-    pub(super) all: Table<Arc<Audience>, Askers>,
+    pub(super) of_proxy: Table<ProxyId, Keyed<Audience>>,
+    pub(super) all: Table<Keyed<Audience>, Askers>,
     pub(super) layers: Table<Layer, Askers>,
     pub(super) cluster: Table<(Layer, ClusterTraits), Askers>,
     pub(super) on_demand: Table<(Layer, ClusterTraits), Askers>,
     pub(super) endpoint: Table<(Layer, EndpointTraits), Askers>,
     pub(super) cluster_place: Table<(Layer, (ClusterTraits, Place)), Askers>,
     pub(super) place: Table<(Layer, (EndpointTraits, Place)), Askers>,
+    /// As `place`, but by scope.
+    pub(super) endpoint_view: Table<EndpointView, Askers>,
     pub(super) listener: Table<(Layer, Arc<ListenerTraits>), Askers>,
     pub(super) http: Table<((Layer, Arc<ListenerTraits>), Arc<HttpTraits>), Askers>,
     pub(super) route: Table<(Layer, Arc<RouteTraits>), Askers>,
@@ -139,9 +145,9 @@ impl Audiences {
     pub(super) fn declare(graph: &mut Graph, inputs: Inputs, registry: Registry, choices: Choices) -> Self {
         let Choices { rules, policies, gateways, envoy_filters, telemetries } = choices;
         let of_proxy = graph.map("audiences", &inputs.proxies, move |id, reader| {
-            let proxy = &registry.seats.seated(reader, reader.get(&inputs.proxies, id)?);
+            let (proxy, pod) = &registry.seats.seated(reader, reader.get(&inputs.proxies, id)?);
             let settings = inputs.settings(reader)?;
-            let served = served(proxy, registry, reader);
+            let served = registry.serving.of(reader, proxy, *pod);
             let gateways = gateways.set_of(proxy, &served, registry, reader);
             let around = Around {
                 sidecar: sidecar_of(proxy, settings, rules, reader).map(|sidecar| &**sidecar),
@@ -157,13 +163,13 @@ impl Audiences {
                 sides: telemetries.sides(proxy, settings, reader),
             };
             let audience = audience(proxy, around, settings).at_edge(gateways);
-            Some(Arc::new(settled(audience, proxy, (inputs, registry), reader)))
+            Some(Keyed::new(settled(audience, proxy, (inputs, registry), reader)))
         });
         // A table of the proxies that ask for something, for each thing that can be asked for.
         macro_rules! askers {
             ($name:literal, |$audience:ident| $keys:expr) => {
                 graph.group($name, |feeds| {
-                    feeds.from(&of_proxy, |id: &ProxyId, $audience: &Arc<Audience>, out| {
+                    feeds.from(&of_proxy, |id: &ProxyId, $audience: &Keyed<Audience>, out| {
                         $keys.into_iter().for_each(|key| out.emit(key, *id, ()));
                     });
                 })
@@ -171,7 +177,7 @@ impl Audiences {
         }
         Self {
             of_proxy,
-            all: askers!("audience members", |a| [Arc::clone(a)]),
+            all: askers!("audience members", |a| [a.clone()]),
             layers: askers!("layers", |a| a.scope.stack()),
             cluster: askers!("cluster askers", |a| a.of_envoy(&a.cluster)),
             on_demand: askers!("on-demand askers", |a| a.clusters_on_demand()),
@@ -179,6 +185,7 @@ impl Audiences {
             place: askers!("endpoint askers by locality", |a| {
                 a.in_each_layer(&(a.endpoint.clone(), a.place.clone()))
             }),
+            endpoint_view: askers!("endpoint views", |a| a.grpc.is_none().then(|| a.endpoint_view())),
             cluster_place: askers!("cluster askers by locality", |a| {
                 a.of_envoy(&(a.cluster.clone(), a.place.clone()))
             }),
@@ -232,7 +239,7 @@ fn settled(
     }
     // Where it is counts for endpoints only: clusters whose names are looked up know no networks.
     audience.endpoint.network =
-        registry.has_network_gateways(reader).then(|| (proxy.network.clone(), proxy.ip_mode()));
+        registry.networks.has_gateways(reader).then(|| (proxy.network.clone(), proxy.ip_mode()));
     audience
 }
 
@@ -268,26 +275,11 @@ fn place<'a>(proxy: &Proxy, settings: Settings<'_>, compared: impl Iterator<Item
     Place { locality: proxy.locality.clone(), labels: labels.collect() }
 }
 
-fn served(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Served> {
-    // Addresses may be used in several clusters.
-    let here = proxy.ips.iter().flat_map(|ip| registry.served_at(reader, *ip));
-    let here = here.filter(|served| served.is_in(&proxy.cluster));
-    let mut out: Vec<Served> = here.map(Served::anywhere).collect();
-    if out.is_empty() {
-        out = registry.served_by_labels(reader, proxy);
-    }
-    // A workload serves what its own namespace says it does; the same port twice is one.
-    out.retain(|served| proxy.namespace.is_empty() || served.namespace == proxy.namespace);
-    out.sort();
-    out.dedup();
-    out
-}
-
 /// A headless service has an outbound listener for each endpoint, but an application that calls itself does not get there.
 fn hidden(proxy: &Proxy, registry: Registry, reader: &Reader<'_>) -> Vec<Name> {
     let Some(ip) = proxy.ips.first() else { return Vec::new() };
     let mut out = BTreeSet::new();
-    for served in registry.served_at(reader, *ip) {
+    for (_, served) in registry.serving.at(reader, *ip) {
         let services = registry.services(reader, &served.host);
         let headless = services.iter().filter(|service| {
             service.namespace == served.namespace && service.resolution == Resolution::Passthrough
@@ -577,6 +569,10 @@ impl Audience {
     /// An Envoy beside a workload.
     pub(super) fn is_sidecar(&self) -> bool {
         self.kind == ProxyType::Sidecar && self.grpc.is_none()
+    }
+
+    pub(super) fn endpoint_view(&self) -> EndpointView {
+        (self.scope.clone(), (self.endpoint.clone(), self.place.clone()))
     }
 
     pub(super) fn redirect(&self) -> RedirectAsker {

@@ -69,7 +69,7 @@ fn compute(
     let service = plan.service()?;
     let endpoints = plans.registry.endpoints(reader, &(service.namespace.clone(), host.clone()));
     let peers = plans.policies.peer_index(reader);
-    let gateways = plans.registry.network_gateways(reader);
+    let gateways = plans.registry.networks.gateways(reader);
     let takes_mtls = |endpoint: &Endpoint| peers.takes_mtls(endpoint);
     let endpoints = HostEndpoints { all: &endpoints, place, takes_mtls: &takes_mtls, gateways };
     Some(assignments(plan, endpoints, traits, settings).into_vec())

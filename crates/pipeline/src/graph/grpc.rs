@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pilot_base::Keyed;
 use pilot_envoy::{
     GrpcTraits, RouteTraits, grpc_clusters, grpc_endpoints, grpc_inbound, grpc_listeners, grpc_routes,
     virtual_hosts,
@@ -31,7 +32,7 @@ pub(super) struct Grpc {
     pub(super) listeners: Table<Asker, pilot_xds::Layer>,
     pub(super) routes: Table<Asker, pilot_xds::Layer>,
     /// For servers: their own ports.
-    pub(super) inbound: Table<Arc<Audience>, pilot_xds::Layer>,
+    pub(super) inbound: Table<Keyed<Audience>, pilot_xds::Layer>,
 }
 
 impl Grpc {
@@ -73,9 +74,9 @@ impl Grpc {
             Some(grpc_routes(plan, &hosts))
         });
         let servers = graph.tally("grpc audiences", |feeds| {
-            feeds.from(&audiences.all, |audience: &Arc<Audience>, _, out| {
+            feeds.from(&audiences.all, |audience: &Keyed<Audience>, _, out| {
                 if audience.grpc.is_some() {
-                    out.emit(Arc::clone(audience), (), ());
+                    out.emit(audience.clone(), (), ());
                 }
             });
         });

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use pilot_base::Keyed;
 use pilot_envoy::{
     Guard, PolicyTraits, SecurityFilters, Settings, http_proxy_listener, inbound_clusters, inbound_listeners,
 };
@@ -22,7 +23,7 @@ pub(super) fn declare(
     plans: Plans,
     audiences: Audiences,
     filters: Table<Arc<PolicyTraits>, Arc<SecurityFilters>>,
-) -> Table<Arc<Audience>, Inbound> {
+) -> Table<Keyed<Audience>, Inbound> {
     let inputs = plans.inputs;
     graph.map("inbound", &audiences.all, move |audience, reader| {
         let settings = inputs.settings(reader)?;

@@ -4,10 +4,10 @@ use pilot_base::{Name, ObjectRef};
 use pilot_envoy::Settings;
 use pilot_incr::{Graph, Input, Reader, Shard, Txn};
 use pilot_model::{
-    AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway, KeySet,
-    KeySource, Kind, MeshConfig, MeshNetworks, MeshOptions, Namespace, Node, Object, ObjectKey,
-    PeerAuthentication, Pod, Proxy, ProxyId, RequestAuthentication, Service, ServiceEntry, Sidecar,
-    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+    AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway,
+    HostAddresses, KeySet, KeySource, Kind, MeshConfig, MeshNetworks, MeshOptions, Namespace, Node, Object,
+    ObjectKey, PeerAuthentication, Pod, Proxy, ProxyId, RequestAuthentication, Service, ServiceEntry,
+    Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
     WorkloadProxyConfig,
 };
 
@@ -40,6 +40,8 @@ pub struct Inputs {
     pub proxies: Input<ProxyId, Arc<Proxy>>,
     /// Keys that were fetched for policies.
     pub key_sets: Input<KeySource, KeySet>,
+    /// What names of gateways between networks stand for.
+    pub host_addresses: Input<Name, HostAddresses>,
 }
 
 impl Inputs {
@@ -79,6 +81,9 @@ impl Inputs {
                 .input("proxies", |id: &ProxyId| ObjectRef::new("Proxy", Name::empty(), id.to_string())),
             key_sets: graph.input("key sets", |source: &KeySource| {
                 ObjectRef::new("KeySet", Name::empty(), source.as_str())
+            }),
+            host_addresses: graph.input("addresses of names", |name: &Name| {
+                ObjectRef::new("HostAddresses", Name::empty(), name.clone())
             }),
         }
     }

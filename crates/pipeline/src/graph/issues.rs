@@ -19,6 +19,7 @@ pub(crate) struct IssueTables {
     pub gateways: Table<ConfigId, Vec<Issue>>,
     pub envoy_filters: Table<ConfigId, Vec<Issue>>,
     pub request_authentications: Table<ConfigId, Vec<Issue>>,
+    pub network_gateways: Table<ObjectRef, Vec<Issue>>,
 }
 
 impl IssueTables {
@@ -65,6 +66,7 @@ impl IssueTables {
             gateways,
             envoy_filters,
             request_authentications,
+            network_gateways: registry.networks.issues,
         }
     }
 }

@@ -26,6 +26,12 @@ pub(super) fn cluster_of<'a>(reader: &Reader<'a>, inputs: Inputs, id: &'a Config
     Some(if id.cluster.is_empty() { own } else { &id.cluster })
 }
 
+/// What stands for a cluster in the names of objects: nothing for the one that we belong to, and for one that is not said.
+pub(super) fn cluster_key(reader: &Reader<'_>, inputs: Inputs, cluster: &Name) -> Option<Name> {
+    let own = &reader.get(&inputs.options, &())?.cluster;
+    Some(if cluster == own { Name::empty() } else { cluster.clone() })
+}
+
 pub(super) fn annotations<'a>(reader: &Reader<'a>, inputs: Inputs, id: &ConfigId) -> Option<&'a Labels> {
     around(reader, inputs, id).map(|found| &found.annotations)
 }
@@ -59,8 +65,9 @@ pub(super) fn network_map<'a>(
     inputs: Inputs,
     id: &'a ConfigId,
 ) -> Option<NetworkMap<'a>> {
-    let mesh = reader.get(&inputs.mesh, &())?;
-    let home = id.beside(Name::empty(), mesh.root_namespace.clone());
+    let options = reader.get(&inputs.options, &())?;
+    // The servers of all clusters are in namespaces of one name, which need not be that of the mesh's rules.
+    let home = id.beside(Name::empty(), options.namespace.clone());
     Some(NetworkMap {
         networks: reader.get(&inputs.networks, &()),
         home: reader.get(&inputs.namespaces, &home).map(|found| &found.labels),

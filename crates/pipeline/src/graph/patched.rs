@@ -10,7 +10,7 @@ mod routes;
 
 use std::sync::Arc;
 
-use pilot_base::{Name, SharedMap};
+use pilot_base::{Keyed, Name, SharedMap};
 use pilot_envoy::{ClusterTraits, Fault, Faults, HttpTraits, ListenerTraits, Outcome, Patches, RouteTraits};
 use pilot_incr::{Graph, Table};
 use pilot_mesh::Layer;
@@ -54,7 +54,7 @@ pub(super) struct Patched {
     pub(super) http_listeners:
         Table<((Layer, Arc<ListenerTraits>), (Arc<HttpTraits>, Arc<Patches>)), pilot_xds::Layer>,
     pub(super) routes: Table<((Layer, Arc<RouteTraits>), Arc<Patches>), pilot_xds::Layer>,
-    pub(super) own: Table<Arc<Audience>, Own>,
+    pub(super) own: Table<Keyed<Audience>, Own>,
     /// Patches that could not be applied to something.
     pub(super) faults: Table<ConfigId, SharedMap<Fault, ()>>,
 }

@@ -1,25 +1,25 @@
 //! Services and their endpoints, whatever registry they come from.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use pilot_base::{Host, Name, SharedMap};
 use pilot_incr::{Graph, Input, Reader, Table};
 use pilot_mesh::{
-    EntryPlan, EntrySurroundings, NetworkGateway, NetworkGateways, Target, declared_gateways, expand_entry,
-    kube_endpoints, namespace_distribution, order_targets, ports, service_gateways, service_labels, spiffe,
-    workload_endpoints,
+    EntryPlan, EntrySurroundings, Target, expand_entry, namespace_distribution, order_targets, ports,
+    service_labels, spiffe,
 };
 use pilot_model::{
-    Address, ConfigId, Created, Endpoint, Kind, MeshNetworks, MeshOptions, Proxy, RegistryMerge, Service,
-    ServiceEntryVisibility, ServicePort,
+    ConfigId, Created, Endpoint, Kind, MeshOptions, Protocol, RegistryMerge, Service, ServiceEntryVisibility,
 };
 
 use super::inputs::Inputs;
 use super::namespaces;
+use super::networks::Networks;
+use super::pods::Pods;
 use super::seats::Seats;
-use super::selecting::Selecting;
+use super::serving::{Served, Serving};
+use super::slices::{self, Repeated, SlicePlan};
 use super::workloads::Workloads;
 
 /// Which object says something.
@@ -32,77 +32,33 @@ pub(super) type HostKey = (Name, Host);
 /// The endpoints of a host, by the rank of the registry and the object that says them.
 pub(super) type Shards = SharedMap<(u16, Created, Origin), Arc<[Endpoint]>>;
 
-/// What an address serves: a port of a host, and where.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Served {
-    /// Empty if it is the same in all of them.
-    cluster: Name,
-    pub(super) namespace: Name,
-    pub(super) host: Host,
-    pub(super) port_name: Name,
-    pub(super) target_port: u16,
-}
-
-impl Served {
-    pub(super) fn new(service: &Service, port: &ServicePort, target_port: u16) -> Self {
-        Self {
-            cluster: Name::empty(),
-            namespace: service.namespace.clone(),
-            host: service.host.clone(),
-            port_name: port.name.clone(),
-            target_port,
-        }
-    }
-
-    /// Is it served in a cluster, as far as that is known?
-    pub(super) fn is_in(&self, cluster: &Name) -> bool {
-        self.cluster.is_empty() || cluster.is_empty() || self.cluster == *cluster
-    }
-
-    /// The same, wherever it is.
-    pub(super) fn anywhere(&self) -> Self {
-        Self { cluster: Name::empty(), ..self.clone() }
-    }
-}
-
 #[derive(Clone, Copy)]
 pub(super) struct Registry {
     options: Input<(), MeshOptions>,
     services: Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
-    /// How other networks are reached.
-    network_gateways: Table<(), NetworkGateways>,
-    any_network_gateway: Table<(), ()>,
     /// Other names of a host, by their namespaces.
     aliases: Table<Host, SharedMap<(Name, Host), ()>>,
     endpoints: Table<HostKey, Shards>,
+    repeated: Table<HostKey, Repeated>,
     accounts: Table<HostKey, Vec<Name>>,
     addresses: Table<Name, SharedMap<Host, ()>>,
     covered: Table<(Host, u16), SharedMap<(), ()>>,
-    served: Table<IpAddr, SharedMap<Served, ()>>,
     /// Labels of clients that services compare with those of their endpoints.
     compared: Table<(), SharedMap<Name, ()>>,
+    pub(super) networks: Networks,
     pub(super) seats: Seats,
-    selecting: Selecting,
-}
-
-/// The endpoints of one slice.
-#[derive(PartialEq)]
-struct SlicePlan {
-    key: HostKey,
-    endpoints: Arc<[Endpoint]>,
+    pub(super) serving: Serving,
 }
 
 impl Registry {
     pub(super) fn declare(graph: &mut Graph, inputs: Inputs) -> Self {
         let workloads = Workloads::declare(graph, inputs);
         let entries = entry_plans(graph, inputs, workloads);
-        let seats = Seats::declare(graph, inputs, &entries);
-        let slices =
-            graph.map("slice plans", &inputs.slices, move |id, reader| slice_plan(id, inputs, reader));
+        let pods = Pods::declare(graph, inputs);
+        let seats = Seats::declare(graph, inputs, pods, &entries);
+        let slices = slices::slices(graph, inputs, pods);
         let discovered = discovered_services(graph, inputs);
-        let outside = graph.map("endpoints outside kubernetes", &discovered, move |id, reader| {
-            outside_plan(reader.get(&discovered, id)?, workloads, reader)
-        });
+        let outside = slices::outside(graph, inputs, discovered, workloads);
         let services = graph.group("services by host", |feeds| {
             feeds.from(&discovered, |id, service: &Arc<Service>, out| {
                 let key = service_key(service, (Kind::Service, id.clone()), 0);
@@ -134,7 +90,7 @@ impl Registry {
             });
         });
         let accounts = accounts(graph, inputs, [&slices, &outside], &entries);
-        let served = served_ports(graph, &slices, &outside, &entries);
+        let serving = Serving::declare(graph, inputs, [&slices, &outside], &entries);
         let addresses = graph.tally("hosts by address", |feeds| {
             feeds.from(&services, |host, services, out| {
                 for (_, service) in services {
@@ -153,25 +109,22 @@ impl Registry {
                 }
             });
         });
-        let network_gateways = network_gateways(graph, inputs);
-        let any_network_gateway = graph.map("any network gateway", &network_gateways, |&(), _| Some(()));
+        let networks = Networks::declare(graph, inputs);
         let compared = compared_labels(graph, &services);
         let aliases = aliases(graph, services);
-        let selecting = Selecting::declare(graph, &discovered);
         Self {
             options: inputs.options,
-            network_gateways,
-            any_network_gateway,
+            networks,
             aliases,
             services,
             endpoints,
+            repeated: slices::repeated(graph, &endpoints),
             accounts,
             addresses,
             covered,
-            served,
             compared,
             seats,
-            selecting,
+            serving,
         }
     }
 
@@ -185,16 +138,6 @@ impl Registry {
         &self,
     ) -> (Table<Host, SharedMap<ServiceKey, Arc<Service>>>, Table<HostKey, Shards>) {
         (self.services, self.endpoints)
-    }
-
-    /// How other networks are reached; nothing, if all are reached directly.
-    pub(super) fn network_gateways<'a>(&self, reader: &Reader<'a>) -> Option<&'a NetworkGateways> {
-        reader.get(&self.network_gateways, &())
-    }
-
-    /// Is there a network that is reached over a gateway? Most who ask do not mind which.
-    pub(super) fn has_network_gateways(&self, reader: &Reader<'_>) -> bool {
-        reader.get(&self.any_network_gateway, &()).is_some()
     }
 
     /// All services with a host, the oldest first.
@@ -229,7 +172,14 @@ impl Registry {
         };
         let counts = |rank: u16| first.is_none_or(|first| first == rank);
         let shards = shards.iter().filter(|((rank, _, _), _)| counts(*rank));
-        shards.flat_map(|(_, endpoints)| endpoints.iter()).collect()
+        let Some(repeated) = reader.get(&self.repeated, key) else {
+            return shards.flat_map(|(_, endpoints)| endpoints.iter()).collect();
+        };
+        let once = shards.flat_map(|((_, _, origin), endpoints)| {
+            let said_first = |(at, _): &(usize, _)| !repeated.contains(&(origin.clone(), *at));
+            endpoints.iter().enumerate().filter(said_first).map(|(_, endpoint)| endpoint)
+        });
+        once.collect()
     }
 
     /// The registries that have a host, in their order; only if there are several.
@@ -250,18 +200,24 @@ impl Registry {
             own.retain(|service| service.namespace == served.namespace);
             own.sort_by_key(|service| service.registry);
             for (service, port) in ports(&own).into_iter().filter(|(_, port)| port.name == served.port_name) {
-                out.push(Target {
+                let kube = service.registry == pilot_model::Registry::Kubernetes;
+                if kube && port.protocol == Protocol::Udp {
+                    continue;
+                }
+                let place = service.ports.iter().position(|other| other.number == port.number);
+                let target = Target {
                     service: Arc::clone(service),
                     port: port.number,
                     protocol: port.protocol,
                     target_port: served.target_port,
                     pool: None,
                     ingress: None,
-                });
+                };
+                out.push((place.unwrap_or_default(), target));
             }
         }
         order_targets(&mut out);
-        out
+        out.into_iter().map(|(_, target)| target).collect()
     }
 
     pub(super) fn compared<'a>(&self, reader: &Reader<'a>) -> impl Iterator<Item = &'a Name> + use<'a> {
@@ -274,15 +230,6 @@ impl Registry {
 
     pub(super) fn covers(&self, reader: &Reader<'_>, pattern: &Host, port: u16) -> bool {
         reader.get(&self.covered, &(pattern.clone(), port)).is_some()
-    }
-
-    /// What a proxy serves by its own word, if nobody else knows who it is.
-    pub(super) fn served_by_labels(&self, reader: &Reader<'_>, proxy: &Proxy) -> Vec<Served> {
-        if self.seats.is_known(reader, proxy) { Vec::new() } else { self.selecting.served(reader, proxy) }
-    }
-
-    pub(super) fn served_at<'a>(&self, reader: &Reader<'a>, ip: IpAddr) -> impl Iterator<Item = &'a Served> {
-        reader.get(&self.served, &ip).into_iter().flatten().map(|(served, ())| served)
     }
 }
 
@@ -304,29 +251,6 @@ fn entry_plans(graph: &mut Graph, inputs: Inputs, workloads: Workloads) -> Table
             workloads: workloads.selected_by(reader, entry),
         };
         Some(expand_entry(entry, &around))
-    })
-}
-
-/// All gateways between networks: those that the mesh names, and services that say they are.
-fn network_gateways(graph: &mut Graph, inputs: Inputs) -> Table<(), NetworkGateways> {
-    // One of the same name in each cluster is the rule.
-    let by_service = graph.map("network gateways by service", &inputs.services, move |id, reader| {
-        let counts = namespaces::is_discovered(reader, inputs, id);
-        let service = reader.get(&inputs.services, id).filter(|_| counts)?;
-        let none = MeshNetworks::default();
-        let networks = reader.get(&inputs.networks, &()).unwrap_or(&none);
-        let found = service_gateways(service, networks, namespaces::cluster_of(reader, inputs, id)?);
-        (!found.is_empty()).then_some(found)
-    });
-    let of_services = graph.tally("network gateways of services", |feeds| {
-        feeds.from(&by_service, |_, gateways: &Vec<NetworkGateway>, out| {
-            gateways.iter().for_each(|gateway| out.emit((), gateway.clone(), ()));
-        });
-    });
-    graph.map("network gateways", &inputs.options, move |&(), reader| {
-        let of_mesh = reader.get(&inputs.networks, &()).into_iter().flat_map(declared_gateways);
-        let of_services = reader.get(&of_services, &()).into_iter().flatten();
-        NetworkGateways::new(of_mesh.chain(of_services.map(|(gateway, ())| gateway.clone())))
     })
 }
 
@@ -435,31 +359,6 @@ fn accounts(
     })
 }
 
-/// What is served at each address. Only Kubernetes knows in which cluster that is.
-fn served_ports(
-    graph: &mut Graph,
-    slices: &Table<ConfigId, SlicePlan>,
-    outside: &Table<ConfigId, SlicePlan>,
-    entries: &Table<ConfigId, EntryPlan>,
-) -> Table<IpAddr, SharedMap<Served, ()>> {
-    graph.tally("served by address", |feeds| {
-        feeds.from(slices, |_, plan: &SlicePlan, out| {
-            for (ip, served, cluster) in served(&plan.key, &plan.endpoints) {
-                out.emit(ip, Served { cluster: cluster.clone(), ..served }, ());
-            }
-        });
-        feeds.from(outside, |_, plan: &SlicePlan, out| {
-            served(&plan.key, &plan.endpoints).for_each(|(ip, served, _)| out.emit(ip, served, ()));
-        });
-        feeds.from(entries, |id, plan: &EntryPlan, out| {
-            for (host, endpoints) in &plan.endpoints {
-                let key = (id.namespace.clone(), host.clone());
-                served(&key, endpoints).for_each(|(ip, served, _)| out.emit(ip, served, ()));
-            }
-        });
-    })
-}
-
 fn compared_labels(
     graph: &mut Graph,
     services: &Table<Host, SharedMap<ServiceKey, Arc<Service>>>,
@@ -477,32 +376,6 @@ fn service_key(service: &Service, origin: Origin, at: usize) -> ServiceKey {
     (created, name, namespace, origin, at)
 }
 
-fn slice_plan(id: &ConfigId, inputs: Inputs, reader: &Reader<'_>) -> Option<SlicePlan> {
-    let slice = reader.get(&inputs.slices, id)?;
-    let options = reader.get(&inputs.options, &())?;
-    let namespace = &id.namespace;
-    if !namespaces::is_discovered(reader, inputs, id) {
-        return None;
-    }
-    let pod = |name: &Name| reader.get(&inputs.pods, &id.beside(namespace.clone(), name.clone()));
-    let node = |name: &Name| reader.get(&inputs.nodes, &id.beside(Name::empty(), name.clone()));
-    let cluster = namespaces::cluster_of(reader, inputs, id)?;
-    let mut endpoints = kube_endpoints(slice, namespace, cluster, pod, node);
-    let networks = namespaces::network_map(reader, inputs, id)?;
-    endpoints.iter_mut().for_each(|endpoint| networks.settle(endpoint));
-    let host = Host::new(&format!("{}.{namespace}.svc.{}", slice.service, options.domain));
-    Some(SlicePlan { key: (namespace.clone(), host), endpoints: endpoints.into() })
-}
-
-/// The endpoints of a Kubernetes service that stand in WorkloadEntries.
-fn outside_plan(service: &Service, workloads: Workloads, reader: &Reader<'_>) -> Option<SlicePlan> {
-    let workloads = workloads.outside(reader, service).into_iter();
-    let endpoints: Vec<Endpoint> =
-        workloads.flat_map(|workload| workload_endpoints(service, workload)).collect();
-    let key = (service.namespace.clone(), service.host.clone());
-    (!endpoints.is_empty()).then(|| SlicePlan { key, endpoints: endpoints.into() })
-}
-
 /// The first registry that has an endpoint.
 fn first_rank(shards: &Shards) -> Option<u16> {
     shards.iter().find(|(_, endpoints)| !endpoints.is_empty()).map(|((rank, _, _), _)| *rank)
@@ -512,23 +385,4 @@ fn first_rank(shards: &Shards) -> Option<u16> {
 fn accounts_of(endpoints: &[Endpoint]) -> impl Iterator<Item = (Name, Name)> {
     let named = endpoints.iter().filter(|endpoint| !endpoint.service_account.is_empty());
     named.map(|endpoint| (endpoint.namespace.clone(), endpoint.service_account.clone()))
-}
-
-fn served<'a>(
-    key: &'a HostKey,
-    endpoints: &'a [Endpoint],
-) -> impl Iterator<Item = (IpAddr, Served, &'a Name)> {
-    endpoints.iter().filter_map(move |endpoint| match endpoint.address {
-        Address::Ip(ip) => {
-            let served = Served {
-                cluster: Name::empty(),
-                namespace: key.0.clone(),
-                host: key.1.clone(),
-                port_name: endpoint.port_name.clone(),
-                target_port: endpoint.port,
-            };
-            Some((ip, served, &endpoint.cluster))
-        }
-        Address::Host(_) | Address::Pipe(_) => None,
-    })
 }

@@ -1,14 +1,16 @@
-//! Who a proxy is, as far as the registry knows: the workload at its address lends it labels and a place.
+//! Who a proxy is, as far as the registry knows: its pod, or the workload at its address, lends it labels and a place.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use pilot_base::{Host, Labels, Name, SharedMap, name};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::EntryPlan;
+use pilot_mesh::{EntryPlan, pod_locality};
 use pilot_model::{Address, ConfigId, Endpoint, Locality, Pod, Proxy};
 
 use super::inputs::Inputs;
+use super::namespaces;
+use super::pods::Pods;
 
 const REGION: Name = name!("topology.kubernetes.io/region");
 const ZONE: Name = name!("topology.kubernetes.io/zone");
@@ -23,24 +25,24 @@ pub(super) struct Seat {
     labels: Labels,
 }
 
-/// The namespace, and who says that somebody is there: pods before ServiceEntries with a host.
-type SeatKey = (Name, Option<Host>, ConfigId);
+/// The namespace, and who says that somebody is there.
+type SeatKey = (Name, Host, ConfigId);
 
 #[derive(Clone, Copy)]
 pub(super) struct Seats {
     inputs: Inputs,
+    pods: Pods,
     by_address: Table<IpAddr, SharedMap<SeatKey, Arc<Seat>>>,
 }
 
 impl Seats {
-    pub(super) fn declare(graph: &mut Graph, inputs: Inputs, entries: &Table<ConfigId, EntryPlan>) -> Self {
+    pub(super) fn declare(
+        graph: &mut Graph,
+        inputs: Inputs,
+        pods: Pods,
+        entries: &Table<ConfigId, EntryPlan>,
+    ) -> Self {
         let by_address = graph.group("workloads by address", |feeds| {
-            feeds.from(&inputs.pods, |id: &ConfigId, pod: &Pod, out| {
-                let seat = Arc::new(Seat { labels: pod.labels.clone() });
-                for ip in pod.ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()) {
-                    out.emit(ip, (id.namespace.clone(), None, id.clone()), Arc::clone(&seat));
-                }
-            });
             feeds.from(entries, |id: &ConfigId, plan: &EntryPlan, out| {
                 for (host, endpoints) in &plan.endpoints {
                     let (mut last, mut seats) = (None, Vec::new());
@@ -52,40 +54,68 @@ impl Seats {
                         }
                         last = Some(ip);
                         let seat = seat_like(endpoint, &mut seats);
-                        out.emit(ip, (id.namespace.clone(), Some(host.clone()), id.clone()), seat);
+                        out.emit(ip, (id.namespace.clone(), host.clone(), id.clone()), seat);
                     }
                 }
             });
         });
-        Self { inputs, by_address }
+        Self { inputs, pods, by_address }
     }
 
-    /// The proxy with the labels and the locality that count for it.
-    pub(super) fn seated(&self, reader: &Reader<'_>, proxy: &Proxy) -> Proxy {
+    /// The proxy with the labels and the locality that count for it, and its pod. What it says of itself counts where
+    /// nobody else knows.
+    pub(super) fn seated<'a>(&self, reader: &Reader<'a>, proxy: &Proxy) -> (Proxy, Option<&'a Pod>) {
         let mut out = proxy.clone();
-        if let Some(seat) = self.seat(reader, proxy) {
-            out.labels = seat.labels.clone();
+        let options = reader.get(&self.inputs.options, &());
+        if let Some(cluster) = options.and_then(|options| options.cluster_aliases.get(&out.cluster)) {
+            out.cluster = cluster.clone();
+        }
+        let found = self.pods.of(reader, &out);
+        let of_pod = found.as_ref().and_then(|(id, pod)| self.labels_of_pod(reader, &out, (id, *pod)));
+        let known = of_pod.or_else(|| self.at_address(reader, &out).map(|seat| seat.labels.clone()));
+        if let Some(known) = known {
+            out.labels = over(&out.static_labels, owned(&known));
         }
         out.locality = locality_of(&out.labels).unwrap_or(out.locality);
         out.labels = with_place(&out);
-        out
+        (out, found.map(|(_, pod)| pod))
     }
 
-    /// Does somebody say who is at the proxy's address?
-    pub(super) fn is_known(&self, reader: &Reader<'_>, proxy: &Proxy) -> bool {
-        self.seat(reader, proxy).is_some()
+    /// The labels of a proxy's pod, and where it is among them. Only the proxy says on which node that is.
+    fn labels_of_pod(
+        &self,
+        reader: &Reader<'_>,
+        proxy: &Proxy,
+        (id, pod): (&ConfigId, &Pod),
+    ) -> Option<Labels> {
+        let node = reader.get(&self.inputs.nodes, &id.beside(Name::empty(), pod.node.clone()));
+        let Locality { region, zone, subzone } = pod_locality(pod, node);
+        let address = pod.ips.first().map_or_else(|| Address::Host(Name::empty()), |ip| Address::parse(ip));
+        let network = namespaces::network_map(reader, self.inputs, id)?.network_of(&pod.labels, &address);
+        let cluster = namespaces::cluster_of(reader, self.inputs, id)?.clone();
+        let place = [(REGION, region), (ZONE, zone), (SUBZONE, subzone), (CLUSTER, cluster)];
+        let place = place.into_iter().chain([(NODE, proxy.node.clone())]);
+        let place = place.chain(network.map(|network| (NETWORK, network)));
+        Some(over(&pod.labels, place.filter(|(_, value)| !value.is_empty())))
     }
 
-    fn seat<'a>(&self, reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a Seat> {
-        let options = reader.get(&self.inputs.options, &())?;
-        let is_here = proxy.cluster.is_empty() || proxy.cluster == options.cluster;
-        let cluster = if is_here { Name::empty() } else { proxy.cluster.clone() };
+    fn at_address<'a>(&self, reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a Seat> {
+        let cluster = namespaces::cluster_key(reader, self.inputs, &proxy.cluster)?;
         let here = proxy.ips.iter().filter_map(|ip| reader.get(&self.by_address, ip)).flatten();
         // Addresses may be used in several clusters.
         let mut own =
             here.filter(|((namespace, _, id), _)| *namespace == proxy.namespace && id.cluster == cluster);
         own.next().map(|(_, seat)| &**seat)
     }
+}
+
+fn owned(labels: &Labels) -> impl Iterator<Item = (Name, Name)> {
+    labels.iter().map(|(key, value)| (key.clone(), value.clone()))
+}
+
+/// Labels, and others that count more.
+fn over(labels: &Labels, more: impl Iterator<Item = (Name, Name)>) -> Labels {
+    owned(labels).chain(more).collect()
 }
 
 /// A seat for an endpoint: one that another has already, if it has the same labels and stands at the same place.
@@ -111,7 +141,7 @@ fn seat_like<'a>(endpoint: &'a Endpoint, seats: &mut Vec<(&'a Endpoint, Arc<Seat
 fn labels_of(endpoint: &Endpoint) -> Labels {
     let place = [REGION, ZONE, SUBZONE, CLUSTER, NODE, NETWORK];
     let place = place.into_iter().filter_map(|key| Some((key.clone(), endpoint.label(&key)?.clone())));
-    endpoint.labels.iter().map(|(key, value)| (key.clone(), value.clone())).chain(place).collect()
+    over(&endpoint.labels, place)
 }
 
 fn locality_of(labels: &Labels) -> Option<Locality> {
@@ -137,6 +167,5 @@ fn with_place(proxy: &Proxy) -> Labels {
         (NETWORK, own_network.unwrap_or(&proxy.network)),
     ];
     let place = place.into_iter().filter(|(_, value)| !value.is_empty());
-    let own = proxy.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
-    own.chain(place.map(|(key, value)| (key, value.clone()))).collect()
+    over(&proxy.labels, place.map(|(key, value)| (key, value.clone())))
 }

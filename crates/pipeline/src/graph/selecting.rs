@@ -1,15 +1,16 @@
-//! Kubernetes services by what they select: a proxy whose pod is not known yet tells its labels itself.
+//! Kubernetes services by what they select: who serves them is known from a workload's labels alone.
 
 use std::sync::Arc;
 
-use pilot_base::{Name, SharedMap};
+use pilot_base::{Labels, Name, SharedMap};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_model::{ConfigId, Protocol, Proxy, Service, ServicePort, WorkloadPort};
+use pilot_model::{ConfigId, Protocol, Service, ServicePort, WorkloadPort};
 
-use super::registry::Served;
+use super::inputs::Inputs;
+use super::serving::Served;
 
-/// A namespace, and one label.
-type Key = (Name, Name, Name);
+/// A cluster, a namespace, and one label.
+type Key = (Name, Name, (Name, Name));
 
 #[derive(Clone, Copy)]
 pub(super) struct Selecting {
@@ -17,13 +18,24 @@ pub(super) struct Selecting {
     by_label: Table<Key, SharedMap<ConfigId, Arc<Service>>>,
 }
 
+/// Somebody whom services may select.
+pub(super) struct Candidate<'a> {
+    /// As in the names of objects.
+    pub(super) cluster: Name,
+    pub(super) namespace: &'a Name,
+    pub(super) labels: &'a Labels,
+    /// Where it listens for what it calls by name.
+    pub(super) port: &'a dyn Fn(&Name) -> Option<u16>,
+}
+
 impl Selecting {
-    pub(super) fn declare(graph: &mut Graph, services: &Table<ConfigId, Arc<Service>>) -> Self {
+    pub(super) fn declare(graph: &mut Graph, inputs: Inputs) -> Self {
         let by_label = graph.group("services by selector", |feeds| {
-            feeds.from(services, |id: &ConfigId, service: &Arc<Service>, out| {
+            feeds.from(&inputs.services, |id: &ConfigId, service: &Arc<Service>, out| {
                 let first = service.selector.as_ref().and_then(|selector| selector.iter().next());
                 if let Some((label, value)) = first {
-                    let key = (service.namespace.clone(), label.clone(), value.clone());
+                    let label = (label.clone(), value.clone());
+                    let key = (id.cluster.clone(), service.namespace.clone(), label);
                     out.emit(key, id.clone(), Arc::clone(service));
                 }
             });
@@ -31,25 +43,39 @@ impl Selecting {
         Self { by_label }
     }
 
-    /// What a proxy serves, by the labels that it tells, in the cluster that it is in.
-    pub(super) fn served(&self, reader: &Reader<'_>, proxy: &Proxy) -> Vec<Served> {
-        let candidates = proxy.labels.iter().filter_map(|(label, value)| {
-            reader.get(&self.by_label, &(proxy.namespace.clone(), label.clone(), value.clone()))
+    /// What somebody serves; nothing if no service selects it, which is not the same as serving no port of one.
+    pub(super) fn served(&self, reader: &Reader<'_>, candidate: &Candidate<'_>) -> Option<Vec<Served>> {
+        let Candidate { cluster, namespace, labels, port } = candidate;
+        let filed = labels.iter().filter_map(|(label, value)| {
+            let label = (label.clone(), value.clone());
+            reader.get(&self.by_label, &(cluster.clone(), (*namespace).clone(), label))
         });
-        let selects = |service: &Service| {
-            service.selector.as_ref().is_some_and(|selector| selector.subset_of(&proxy.labels))
-                && (proxy.cluster.is_empty() || service.cluster_addresses.contains_key(&proxy.cluster))
+        let selects = |service: &&Arc<Service>| {
+            service.selector.as_ref().is_some_and(|selector| selector.subset_of(labels))
         };
-        let services = candidates.flatten().map(|(_, service)| service).filter(|service| selects(service));
-        services.flat_map(|service| ports(service)).collect()
+        let mut services = filed.flatten().map(|(_, service)| service).filter(selects).peekable();
+        services.peek()?;
+        Some(services.flat_map(|service| ports(service, port)).collect())
     }
 }
 
-/// Where a service is served. A port that only the pod knows by its name has to wait for the pod.
-fn ports(service: &Service) -> impl Iterator<Item = Served> {
-    let ports = service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
-    ports.filter_map(move |port: &ServicePort| match service.workload_ports.get(&port.name)? {
-        WorkloadPort::Number(number) => Some(Served::new(service, port, *number)),
-        WorkloadPort::Named(_) => None,
-    })
+/// Where a service is served. Of ports that lead to the same place and speak the same the first stands for all.
+fn ports(service: &Service, port_of: &dyn Fn(&Name) -> Option<u16>) -> Vec<Served> {
+    let mut taken = Vec::new();
+    let mut out = Vec::new();
+    for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+        let Some(target) = target(service, port, port_of) else { continue };
+        if !taken.contains(&(target, port.protocol)) {
+            taken.push((target, port.protocol));
+            out.push(Served::new(service, port, target));
+        }
+    }
+    out
+}
+
+fn target(service: &Service, port: &ServicePort, port_of: &dyn Fn(&Name) -> Option<u16>) -> Option<u16> {
+    match service.workload_ports.get(&port.name)? {
+        WorkloadPort::Number(number) => Some(*number),
+        WorkloadPort::Named(name) => port_of(name),
+    }
 }

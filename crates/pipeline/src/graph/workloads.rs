@@ -50,9 +50,15 @@ impl Workloads {
             let wanted = [reader.get(&wanted, &id.namespace)];
             let cluster = namespaces::cluster_of(reader, inputs, id)?;
             let counts = namespaces::is_discovered(reader, inputs, id);
-            let pod = reader.get(&inputs.pods, id).filter(|_| counts)?;
+            let features = &reader.get(&inputs.options, &())?.features;
+            let pod = reader.get(&inputs.pods, id).filter(|_| counts && features.entries_select_pods)?;
             let node = reader.get(&inputs.nodes, &id.beside(Name::empty(), pod.node.clone()));
-            filed(Selectable::of_pod(id, pod, node, cluster)?, &wanted)
+            let mut workload = Selectable::of_pod(id, pod, node, cluster)?;
+            namespaces::network_map(reader, inputs, id)?.settle(&mut workload.endpoint);
+            if !features.dual_stack {
+                workload.endpoint.more_addresses.clear();
+            }
+            filed(workload, &wanted)
         });
         let by_label = graph.group("workloads by label", |feeds| {
             feeds.from(&entries, |id: &ConfigId, filed: &Filed, out| {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use pilot_base::Name;
+use pilot_base::{Millis, Name, ObjectRef};
 use pilot_model::{Proxy, Version};
 use pilot_xds::TypeUrl;
 use prometheus::{IntCounter, IntGauge, IntGaugeVec, Result};
 
 use super::register::{PerType, Register};
+use crate::standing::Standings;
 
 /// So many proxies that refuse something are told apart; all are counted in the total.
 const MOST_NODES: usize = 1000;
@@ -26,6 +27,9 @@ pub(crate) struct Clients {
     refused: Mutex<BTreeMap<Name, BTreeSet<(TypeUrl, String)>>>,
     largest: AtomicUsize,
     recv_max: IntGauge,
+    standings: IntGaugeVec,
+    behind: IntGauge,
+    refused_objects: IntGaugeVec,
 }
 
 impl Clients {
@@ -53,6 +57,20 @@ impl Clients {
             refused: Mutex::default(),
             largest: AtomicUsize::new(0),
             recv_max: register.gauge("pilot_xds_recv_max", "Bytes of the largest request so far.")?,
+            standings: register.gauges(
+                "pilot_xds_proxies",
+                "Proxies that have accepted all they are to have, are behind, or refuse something.",
+                &["state"],
+            )?,
+            refused_objects: register.gauges(
+                "pilot_refused_objects",
+                "Proxies that refuse something which an object leads to.",
+                &["kind", "namespace", "name"],
+            )?,
+            behind: register.gauge(
+                "pilot_xds_behind_seconds_max",
+                "For how long the proxy has been behind that has been so for longest.",
+            )?,
         })
     }
 
@@ -97,6 +115,35 @@ impl Clients {
 
     pub(crate) fn received(&self, bytes: usize) {
         self.largest.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// Which objects lead to something that proxies refuse, and how many proxies.
+    pub(crate) fn note_refused(&self, counts: &BTreeMap<&ObjectRef, usize>) {
+        self.refused_objects.reset();
+        for (object, count) in counts.iter().filter(|(object, _)| object.kind != "Proxy").take(MOST_NODES) {
+            let labels = [object.kind.as_str(), object.namespace.as_str(), object.name.as_str()];
+            self.refused_objects.with_label_values(&labels).set(i64::try_from(*count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Counts how far proxies have come.
+    pub(crate) fn note_standings(&self, standings: &Standings, now: Millis) {
+        let (mut current, mut behind, mut refusing, mut longest) = (0, 0, 0, 0);
+        for (_, standing) in standings.all() {
+            let (since, refuses) = standing.state();
+            match since {
+                _ if refuses => refusing += 1,
+                Some(since) => {
+                    behind += 1;
+                    longest = now.saturating_sub(since).max(longest);
+                }
+                None => current += 1,
+            }
+        }
+        for (state, count) in [("current", current), ("behind", behind), ("refusing", refusing)] {
+            self.standings.with_label_values(&[state]).set(count);
+        }
+        self.behind.set(i64::try_from(longest / 1000).unwrap_or(i64::MAX));
     }
 
     /// Brings up to date what is only looked at when somebody asks.

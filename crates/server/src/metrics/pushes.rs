@@ -19,6 +19,7 @@ pub(crate) struct Pushes {
     send_time: Histogram,
     queue_time: Histogram,
     convergence: Histogram,
+    acceptance: Histogram,
 }
 
 impl Pushes {
@@ -47,6 +48,11 @@ impl Pushes {
                 "Seconds between the arrival of a change and the moment a proxy was sent all of it.",
                 &CONVERGENCE,
             )?,
+            acceptance: register.histogram(
+                "pilot_proxy_acceptance_time",
+                "Seconds between the arrival of a change and the moment a proxy had accepted or refused all of it.",
+                &CONVERGENCE,
+            )?,
         })
     }
 
@@ -64,6 +70,10 @@ impl Pushes {
 
     pub(crate) fn queued(&self, took: Micros) {
         self.queue_time.observe(seconds(took));
+    }
+
+    pub(crate) fn accepted(&self, took: Micros) {
+        self.acceptance.observe(seconds(took));
     }
 
     pub(crate) fn converged(&self, took: Micros) {

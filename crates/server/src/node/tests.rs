@@ -34,6 +34,7 @@ fn a_sidecar_introduces_itself() {
         "LABELS": {"app": "cart", "istio-locality": "r1.z2"}, "STATIC_LABELS": {"app": "x", "team": "a"},
         "INTERCEPTION_MODE": "NONE", "ENVOY_STATUS_PORT": 15021, "UNPRIVILEGED_POD": "true", "IDLE_TIMEOUT": "1m30s",
         "PROXY_CONFIG": {"tracing": {"sampling": 10}, "unknownField": true},
+        "POD_PORTS": r#"[{"name":"web","containerPort":8080,"protocol":"TCP"},{"name":"web","containerPort":1},{"containerPort":2},{"name":"dns","containerPort":53,"protocol":"UDP"}]"#,
     });
     let proxy = proxy(Some(&node("sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local", &metadata))).unwrap();
     assert_eq!((proxy.kind, proxy.name.as_str()), (ProxyType::Sidecar, "cart-1.shop"));
@@ -41,6 +42,8 @@ fn a_sidecar_introduces_itself() {
     assert_eq!(proxy.namespace.as_str(), "shop");
     assert_eq!(proxy.labels.get("app").unwrap().as_str(), "cart");
     assert_eq!(proxy.labels.get("team").unwrap().as_str(), "a");
+    assert_eq!(proxy.static_labels.get("app").unwrap().as_str(), "x");
+    assert_eq!(proxy.pod_ports.iter().map(|(n, p)| (n.as_str(), *p)).collect::<Vec<_>>(), [("web", 8080)]);
     assert_eq!(proxy.locality, Locality::parse("r1/z2"));
     assert_eq!(proxy.interception, Interception::None);
     assert_eq!(proxy.own_ports, [15021]);
@@ -83,6 +86,11 @@ fn a_bad_node_is_told_why() {
     );
     assert!(
         told(serde_json::json!({"PROXY_CONFIG": {"tracing": 7}})).starts_with("node metadata PROXY_CONFIG: ")
+    );
+    assert!(told(serde_json::json!({"POD_PORTS": "8080"})).starts_with("node metadata POD_PORTS: "));
+    assert_eq!(
+        told(serde_json::json!({"POD_PORTS": r#"[{"name":"a"}]"#})),
+        r#"node metadata POD_PORTS: {"name":"a"} has no containerPort"#
     );
     assert!(error(&"x".repeat(10_000_000), &none).to_string().len() < 1000);
 }

@@ -1,59 +1,15 @@
-use pilot_base::{Issue, ObjectRef};
-use pilot_config::{Document, Tree};
+use pilot_base::Name;
+use pilot_config::Document;
 
-use super::{Change, Known, Look, Verdict, What};
-
-/// Objects say themselves what is to become of them.
-struct Word;
-
-impl Look for Word {
-    type Value = String;
-
-    fn look(&self, object: Tree<'_>) -> Verdict<String> {
-        let issue = || vec![Issue::error(ObjectRef::default(), "", "broken")];
-        match object.text_at(&["word"]) {
-            "broken" => Verdict::Broken(issue()),
-            "ignored" => Verdict::Ignore,
-            word => Verdict::Take(word.to_owned(), Vec::new()),
-        }
-    }
-}
-
-fn object(name: &str, version: u32, word: &str) -> String {
-    format!(r#"{{"metadata": {{"name": "{name}", "resourceVersion": "{version}"}}, "word": "{word}"}}"#)
-}
-
-fn said(changes: impl IntoIterator<Item = Change<String>>) -> Vec<String> {
-    let say = |change: Change<String>| {
-        let what = match change.what {
-            What::Put(word) => format!("={word}"),
-            What::Gone => " gone".to_owned(),
-            What::Same => " same".to_owned(),
-        };
-        format!("{}{what} {}", change.id.name, change.issues.len())
-    };
-    changes.into_iter().map(say).collect()
-}
-
-fn put(known: &mut Known, text: &str) -> Vec<String> {
-    said(known.put(Document::parse(text.as_bytes()).unwrap().tree(), &Word))
-}
-
-fn list(known: &mut Known, objects: &[String]) -> (Vec<String>, bool) {
-    let mut listing = known.begin();
-    for text in objects {
-        listing.see(Document::parse(text.as_bytes()).unwrap().tree(), &Word);
-    }
-    let (changes, collapse) = listing.end(known);
-    (said(changes), collapse.is_some())
-}
+use super::testing::{Word, list, list_as, object, put, said};
+use super::{Belief, Collapse, Known, Lost};
 
 #[test]
 fn a_list_is_told_as_what_is_different() {
     let mut known = Known::default();
     let all = [object("a", 1, "x"), object("b", 1, "x")];
-    assert_eq!(list(&mut known, &all), (vec!["a=x 0".to_owned(), "b=x 0".to_owned()], false));
-    assert_eq!(list(&mut known, &all), (vec![], false));
+    assert_eq!(list(&mut known, &all), (vec!["a=x 0".to_owned(), "b=x 0".to_owned()], None));
+    assert_eq!(list(&mut known, &all), (vec![], None));
     let next = [object("b", 2, "y"), object("c", 1, "x")];
     assert_eq!(list(&mut known, &next).0, ["b=y 0", "c=x 0", "a gone 0"]);
 }
@@ -92,22 +48,93 @@ fn what_was_never_told_is_not_taken_back() {
 }
 
 #[test]
-fn a_collapse_is_held_until_it_is_confirmed() {
+fn a_collapse_is_held_until_somebody_believes_it() {
     let mut known = Known::default();
     let all: Vec<String> = (0..20).map(|i| object(&format!("o{i:02}"), 1, "x")).collect();
     list(&mut known, &all);
     let few = [object("o00", 2, "y")];
-    assert_eq!(list(&mut known, &few), (vec!["o00=y 0".to_owned()], true), "what is there counts at once");
+    let collapse = Some(Collapse { of: Lost::Objects, had: 20, gone: 19 });
     assert_eq!(
-        list(&mut known, &all[..18]),
-        (vec!["o00=x 0".to_owned(), "o18 gone 0".to_owned(), "o19 gone 0".to_owned()], false)
+        list(&mut known, &few),
+        (vec!["o00=y 0".to_owned()], collapse),
+        "what is there counts at once"
     );
-    assert!(list(&mut known, &few).1);
-    assert!(list(&mut known, &few).1);
-    let (changes, doubted) = list(&mut known, &few);
-    assert_eq!((changes.len(), doubted), (17, false), "three lists have said so");
+    for _ in 0..10 {
+        assert_eq!(list(&mut known, &few), (vec![], collapse), "saying it often does not make it true");
+    }
+    assert!(!known.is_settled());
+    let most = (vec!["o00=x 0".to_owned(), "o18 gone 0".to_owned(), "o19 gone 0".to_owned()], None);
+    assert_eq!(list(&mut known, &all[..18]), most);
+    assert!(known.is_settled());
+    assert!(list(&mut known, &few).1.is_some());
+    let (changes, collapse) = list_as(&mut known, &few, Belief::Believes);
+    assert_eq!((changes.len(), collapse), (17, None));
+    assert!(known.is_settled());
     // A few may go at any time.
     let mut known = Known::default();
     list(&mut known, &all[..5]);
     assert_eq!(list(&mut known, &[]).0.len(), 5);
+}
+
+#[test]
+fn what_is_held_goes_when_a_watch_says_so_and_counts_when_it_is_back() {
+    let mut known = Known::default();
+    let all: Vec<String> = (0..12).map(|i| object(&format!("o{i:02}"), 1, "x")).collect();
+    list(&mut known, &all);
+    assert!(list(&mut known, &[]).1.is_some());
+    let gone =
+        |known: &mut Known, text: &str| said(known.gone(Document::parse(text.as_bytes()).unwrap().tree()));
+    assert_eq!(gone(&mut known, &all[0]), ["o00 gone 0"]);
+    for object in &all[1..] {
+        assert!(!known.is_settled());
+        put(&mut known, &object.replace(r#"n": "1"#, r#"n": "2"#));
+    }
+    assert!(known.is_settled());
+}
+
+#[test]
+fn objects_that_are_there_and_empty_are_a_collapse_too() {
+    let mut known = Known::default();
+    let full = [object("a", 1, "tenletters"), object("b", 1, "tenletters")];
+    list(&mut known, &full);
+    let empty = [object("a", 2, ""), object("b", 2, "x"), object("c", 1, "new")];
+    let collapse = Some(Collapse { of: Lost::Endpoints, had: 20, gone: 16 });
+    let told = vec!["c=new 0".to_owned()];
+    assert_eq!(list(&mut known, &empty), (told, collapse), "both stay as they were");
+    let collapse = Some(Collapse { of: Lost::Endpoints, had: 23, gone: 19 });
+    assert_eq!(list(&mut known, &empty), (vec![], collapse));
+    assert_eq!(put(&mut known, &object("a", 3, "")), ["a= 0"], "a watch is believed");
+    let (changes, collapse) = list_as(&mut known, &empty[1..], Belief::Believes);
+    assert_eq!((changes, collapse), (vec!["b=x 0".to_owned(), "a gone 0".to_owned()], None));
+    // What moves from one to another is not lost.
+    list(&mut known, &full);
+    let moved = [object("a", 4, ""), object("b", 4, "tenletterstenletters")];
+    assert_eq!(list(&mut known, &moved).1, None);
+}
+
+#[test]
+fn a_list_of_one_namespace_says_nothing_of_others_and_is_ahead_of_the_watch() {
+    let within = |namespace: &str, name: &str, version: u32| {
+        object(name, version, "x").replace("{\"name", &format!("{{\"namespace\": \"{namespace}\", \"name"))
+    };
+    let mut known = Known::default();
+    list(&mut known, &[within("n", "a", 1), within("n", "b", 1), within("m", "a", 1)]);
+    let mut listing = known.begin_within(&Name::new("n"));
+    for text in [within("n", "a", 7), within("n", "c", 6)] {
+        listing.see(Document::parse(text.as_bytes()).unwrap().tree(), &Word);
+    }
+    let (changes, _) = listing.end(&mut known, Belief::Doubts);
+    known.is_ahead(&Name::new("n"), "9");
+    assert_eq!(said(changes), ["a=x 0", "c=x 0", "b gone 0"]);
+    // What the watch has yet to tell of it is known already; of others it is news.
+    for (text, expected) in [
+        (within("n", "a", 5), vec![]),
+        (within("n", "b", 4), vec![]),
+        (within("m", "a", 8), vec!["a=x 0"]),
+        (within("n", "a", 10), vec!["a=x 0"]),
+    ] {
+        assert_eq!(put(&mut known, &text), expected, "{text}");
+    }
+    known.reached("9");
+    assert_eq!(put(&mut known, &within("n", "c", 8)), ["c=x 0"]);
 }

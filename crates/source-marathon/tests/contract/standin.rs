@@ -24,6 +24,8 @@ type Apps = BTreeMap<String, BTreeMap<String, (Registered, Condition)>>;
 #[derive(Clone)]
 struct Marathon {
     apps: Arc<Mutex<Apps>>,
+    /// An app that cannot be asked for.
+    refused: Arc<Mutex<String>>,
     events: broadcast::Sender<String>,
 }
 
@@ -38,8 +40,13 @@ pub(crate) struct Standin {
 
 impl Standin {
     pub(crate) async fn start() -> Self {
-        let marathon = Marathon { apps: Arc::default(), events: broadcast::channel(100_000).0 };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    pub(crate) async fn start_at(address: SocketAddr) -> Self {
+        let marathon =
+            Marathon { apps: Arc::default(), refused: Arc::default(), events: broadcast::channel(100_000).0 };
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut standin = Self { address, marathon, serving: JoinSet::new() };
         standin.serve(listener);
@@ -49,7 +56,7 @@ impl Standin {
     fn serve(&mut self, listener: TcpListener) {
         let router = Router::new()
             .route("/v2/apps", routing::get(apps))
-            .route("/v2/apps/{id}", routing::get(app))
+            .route("/v2/apps/{*id}", routing::get(app))
             .route("/v2/events", routing::get(events))
             .route("/ping", routing::get(|| async { "pong" }))
             .with_state(self.marathon.clone());
@@ -63,6 +70,10 @@ impl Standin {
         self.marathon.events = broadcast::channel(100_000).0;
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.serve(listener);
+    }
+
+    pub(crate) fn refuse(&self, app: &str) {
+        app.clone_into(&mut self.marathon.refused.lock());
     }
 
     pub(crate) fn put(&self, app: &str, instance: &Registered, condition: Condition) {
@@ -102,6 +113,9 @@ async fn apps(State(marathon): State<Marathon>) -> Response {
 }
 
 async fn app(State(marathon): State<Marathon>, Path(name): Path<String>) -> Response {
+    if *marathon.refused.lock() == name {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
     let apps = marathon.apps.lock();
     match apps.get(&name) {
         Some(tasks) => json!({"app": shown(&name, tasks)}).to_string().into_response(),

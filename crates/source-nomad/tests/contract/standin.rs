@@ -1,11 +1,13 @@
 //! As much of Nomad's HTTP interface as the adapter asks for, written from its public description.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use parking_lot::Mutex;
@@ -20,14 +22,24 @@ use tokio_stream::wrappers::BroadcastStream;
 #[derive(Clone)]
 struct Nomad {
     services: Arc<Mutex<Services>>,
-    events: broadcast::Sender<String>,
+    /// The index of each, and the line that tells it.
+    events: broadcast::Sender<(u64, String)>,
 }
 
 #[derive(Default)]
 struct Services {
     by_name: BTreeMap<String, BTreeMap<String, Value>>,
     index: u64,
+    /// The last events: so many are remembered for who asks for older ones.
+    last: VecDeque<(u64, String)>,
+    /// How long a question for one service takes.
+    delay: Duration,
+    /// A service that cannot be asked for.
+    refused: String,
 }
+
+/// As many as Nomad remembers where nobody says otherwise.
+const REMEMBERED: usize = 100;
 
 /// Ends streams.
 const END: &str = "end";
@@ -61,10 +73,16 @@ impl Standin {
     pub(crate) async fn stop_and_start(&mut self) {
         self.serving.shutdown().await;
         // Connections outlive who accepted them; streams that stand are over.
-        let _heard = self.nomad.events.send(END.to_owned());
+        let _heard = self.nomad.events.send((0, END.to_owned()));
         self.nomad.events = broadcast::channel(100_000).0;
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.serve(listener);
+    }
+
+    /// How it answers from now on.
+    pub(crate) fn behave(&self, delay: Duration, refused: &str) {
+        let mut services = self.nomad.services.lock();
+        (services.delay, services.refused) = (delay, refused.to_owned());
     }
 
     pub(crate) fn put(&self, instance: &Registered) {
@@ -94,9 +112,13 @@ impl Standin {
     fn tell(&self, services: &mut Services, kind: &str, registration: &Value) {
         services.index += 1;
         let event = json!({"Topic": "Service", "Type": kind, "Payload": {"Service": registration}});
-        let line = json!({"Index": services.index, "Events": [event]});
+        let line = format!("{}\n", json!({"Index": services.index, "Events": [event]}));
+        services.last.push_back((services.index, line.clone()));
+        if services.last.len() > REMEMBERED {
+            services.last.pop_front();
+        }
         // Nobody may listen.
-        let _heard = self.nomad.events.send(format!("{line}\n"));
+        let _heard = self.nomad.events.send((services.index, line));
     }
 }
 
@@ -111,15 +133,24 @@ async fn services(State(nomad): State<Nomad>) -> Response {
 }
 
 async fn service(State(nomad): State<Nomad>, Path(name): Path<String>) -> Response {
+    let delay = nomad.services.lock().delay;
+    tokio::time::sleep(delay).await;
     let services = nomad.services.lock();
+    if services.refused == name {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
     let instances: Value =
         services.by_name.get(&name).into_iter().flat_map(BTreeMap::values).cloned().collect();
     answer(&services, &instances)
 }
 
-async fn events(State(nomad): State<Nomad>) -> Response {
+async fn events(State(nomad): State<Nomad>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    let from: u64 = query.get("index").and_then(|text| text.parse().ok()).unwrap_or_default();
+    let services = nomad.services.lock();
     let lines = BroadcastStream::new(nomad.events.subscribe());
-    let lines = lines.take_while(|line| line.as_ref().is_ok_and(|line| line != END));
-    let alive = tokio_stream::once(Ok("{}\n".to_owned()));
-    Body::from_stream(alive.chain(lines)).into_response()
+    let lines = lines.take_while(|line| line.as_ref().is_ok_and(|(_, line)| line != END));
+    let lines = lines.map(|line| line.map(|(_, line)| line));
+    let missed = services.last.iter().filter(|(index, _)| *index >= from).map(|(_, line)| line.clone());
+    let missed: Vec<_> = std::iter::once("{}\n".to_owned()).chain(missed).map(Ok).collect();
+    Body::from_stream(tokio_stream::iter(missed).chain(lines)).into_response()
 }

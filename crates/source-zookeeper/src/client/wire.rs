@@ -16,6 +16,7 @@ pub(super) enum Op {
     GetChildren = 8,
     Ping = 11,
     Auth = 100,
+    Sasl = 102,
     AddWatch = 106,
 }
 

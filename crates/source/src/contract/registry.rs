@@ -1,24 +1,56 @@
 //! What every adapter of a registry must do, on its real server.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pilot_base::Name;
 use pilot_model::{Object, ServiceEntry};
 
 use super::{Follower, Mirror, Relay, Road};
 use crate::Source;
 
+mod bad;
+mod load;
+
+pub use bad::check_bad;
+pub use load::check_load;
+
 /// A registry under the control of a test.
 pub trait RegistryRig {
+    /// What stands behind it, as the table of all adapters says it.
+    fn about(&self) -> &'static str;
     /// A source that reaches the registry at this address.
     fn source(&self, server: SocketAddr) -> Box<dyn Source>;
     /// Where the registry itself is.
     fn server(&self) -> SocketAddr;
-    fn register(&mut self, instance: &Registered) -> impl Future<Output = ()>;
+    /// When the server is there.
+    fn started(&self) -> Started {
+        Started::Before
+    }
+    /// The label that tells versions apart; nothing where instances have no metadata.
+    fn version_label(&self) -> Option<&'static str> {
+        Some("version")
+    }
+    /// How many rows there may be when an instance gets another address and port: more where it is another one then.
+    fn most_rows_of_move(&self) -> usize {
+        1
+    }
+    fn register(&mut self, instance: &Registered) -> impl Future<Output = ()> {
+        async move {
+            assert!(self.try_register(instance).await, "{instance:?} is refused");
+        }
+    }
+    /// Registers what may be wrong, and tells whether the registry took it.
+    fn try_register(&mut self, instance: &Registered) -> impl Future<Output = bool>;
     fn deregister(&mut self, instance: &Registered) -> impl Future<Output = ()>;
     /// Makes an instance ill or well, if the registry knows of such a thing.
     fn set_condition(&mut self, instance: &Registered, condition: Condition) -> impl Future<Output = bool>;
+    /// What is on the way to the server from now on.
+    fn set_road(&mut self, relay: &Relay, road: Road) {
+        relay.set(road);
+    }
     /// Ends the server and starts it again, and tells whether it still knows what was registered; nothing if it cannot
     /// be ended.
     fn restart(&mut self) -> impl Future<Output = Option<bool>>;
@@ -26,6 +58,15 @@ pub trait RegistryRig {
     fn nonsense(&self) -> Vec<Vec<u8>>;
     /// Registers very many at once.
     fn fill(&mut self, services: usize, instances: usize) -> impl Future<Output = ()>;
+}
+
+/// When a registry is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Started {
+    /// It runs by itself.
+    Before,
+    /// It is the source, and nothing is on the way to it.
+    WithSource,
 }
 
 /// How an instance is.
@@ -52,6 +93,14 @@ impl Registered {
         Self { service, id, address, port, metadata: BTreeMap::new() }
     }
 
+    /// The same instance, found elsewhere.
+    #[must_use]
+    pub fn moved(mut self) -> Self {
+        "10.1.2.4".clone_into(&mut self.address);
+        self.port += 1000;
+        self
+    }
+
     #[must_use]
     pub fn with(mut self, key: &str, value: &str) -> Self {
         self.metadata.insert(key.to_owned(), value.to_owned());
@@ -59,14 +108,20 @@ impl Registered {
     }
 }
 
+/// One line of the table of all adapters.
+pub(super) fn cell(rig: &impl RegistryRig, row: &str, seen: impl fmt::Display) {
+    println!("contract|{}|{row}|{seen}", rig.about());
+}
+
 /// The instances of a service as they were told: port and version of each.
-fn told(mirror: &Mirror, service: &str) -> Option<Vec<(u16, String)>> {
+fn told(mirror: &Mirror, service: &str, label: Option<&str>) -> Option<Vec<(u16, String)>> {
     let entries: Vec<&ServiceEntry> = entries(mirror, service).collect();
     if entries.is_empty() {
         return None;
     }
-    let version =
-        |labels: &pilot_base::Labels| labels.get("version").map(ToString::to_string).unwrap_or_default();
+    let version = |labels: &pilot_base::Labels| {
+        label.and_then(|label| labels.get(label)).map(ToString::to_string).unwrap_or_default()
+    };
     let port = |ports: &BTreeMap<_, u16>| ports.values().next().copied().unwrap_or_default();
     let endpoints = entries.iter().flat_map(|entry| &entry.endpoints);
     let mut all: Vec<_> = endpoints.map(|e| (port(&e.ports), version(&e.labels))).collect();
@@ -85,10 +140,52 @@ fn entries<'a>(mirror: &'a Mirror, service: &str) -> impl Iterator<Item = &'a Se
     })
 }
 
-async fn tells(follower: &mut Follower, what: &str, service: &str, expected: Option<&[(u16, &str)]>) {
-    let expected: Option<Vec<(u16, String)>> =
-        expected.map(|all| all.iter().map(|(port, version)| (*port, (*version).to_owned())).collect());
-    follower.until(what, |mirror| mirror.ready && told(mirror, service) == expected).await;
+/// Ports and versions of a service.
+type Expected<'a> = Option<&'a [(u16, &'a str)]>;
+
+/// A source under test, and the label it tells versions by.
+struct Watched {
+    follower: Follower,
+    name: Name,
+    label: Option<&'static str>,
+}
+
+impl Watched {
+    fn start(rig: &impl RegistryRig, server: SocketAddr) -> Self {
+        let source = rig.source(server);
+        Self { name: source.name(), follower: Follower::start(source), label: rig.version_label() }
+    }
+
+    async fn tells(&mut self, what: &str, service: &str, expected: Expected<'_>) {
+        let (expected, label) = (self.versions(expected), self.label);
+        self.follower.until(what, |mirror| mirror.ready && told(mirror, service, label) == expected).await;
+    }
+
+    async fn tells_addresses(&mut self, what: &str, service: &str, expected: &[&str]) {
+        let addresses = |mirror: &Mirror| {
+            let endpoints = entries(mirror, service).flat_map(|entry| &entry.endpoints);
+            let mut all: Vec<String> = endpoints.map(|endpoint| endpoint.address.to_string()).collect();
+            all.sort();
+            all
+        };
+        self.follower.until(what, |mirror| addresses(mirror) == expected).await;
+    }
+
+    /// Where there is no metadata, there are no versions.
+    fn versions(&self, expected: Expected<'_>) -> Option<Vec<(u16, String)>> {
+        let version = |version: &str| self.label.map(|_| version.to_owned()).unwrap_or_default();
+        expected.map(|all| all.iter().map(|(port, v)| (*port, version(v))).collect())
+    }
+
+    async fn all_is_well(&mut self) {
+        self.follower.until("that all is well", |mirror| mirror.issues.is_empty()).await;
+    }
+
+    /// One row was told since the last count, and no more comes.
+    async fn one_row(&mut self, what: &str) {
+        self.follower.rest(SILENCE).await;
+        assert_eq!(self.follower.mirror.rows, 1, "{what} is one row");
+    }
 }
 
 /// Longer than an adapter keeps asking a server that says nothing.
@@ -98,118 +195,121 @@ const SILENCE: Duration = Duration::from_millis(300);
 pub async fn check_registry(rig: &mut impl RegistryRig) {
     let relay = Relay::to(rig.server()).await;
     let one = Registered::new("shop", "shop-1", 8081).with("version", "v1").with("protocol", "http");
-    rig.register(&one).await;
-    let source = rig.source(relay.address);
-    let name = source.name();
-    let seen = |what: &str| println!("{name}: {what}");
-    let mut follower = Follower::start(source);
-    tells(&mut follower, "what was there before", "shop", Some(&[(8081, "v1")])).await;
-    assert!(follower.mirror.issues.is_empty(), "{:?}", follower.mirror.issues);
-    seen("register");
-
-    let two = Registered::new("shop", "shop-2", 8082).with("version", "v2").with("protocol", "http");
-    let cart = Registered::new("cart", "cart-1", 8083).with("version", "v1");
-    rig.register(&two).await;
-    tells(&mut follower, "a second instance", "shop", Some(&[(8081, "v1"), (8082, "v2")])).await;
-    rig.register(&cart).await;
-    tells(&mut follower, "a second service", "cart", Some(&[(8083, "v1")])).await;
-    seen("update: a second instance, a second service");
-
-    let newer = two.clone().with("version", "v3");
-    follower.mirror.rows = 0;
-    rig.register(&newer).await;
-    tells(&mut follower, "other metadata", "shop", Some(&[(8081, "v1"), (8082, "v3")])).await;
-    follower.rest(SILENCE).await;
-    assert_eq!(follower.mirror.rows, 1, "one change is one row");
-    seen("metadata change, one row");
-
-    if rig.set_condition(&newer, Condition::Ill).await {
-        tells(&mut follower, "an ill instance", "shop", Some(&[(8081, "v1")])).await;
-        rig.set_condition(&newer, Condition::Well).await;
-        tells(&mut follower, "a healthy instance", "shop", Some(&[(8081, "v1"), (8082, "v3")])).await;
-        seen("health change");
+    if rig.started() == Started::Before {
+        rig.register(&one).await;
     }
-    rig.deregister(&newer).await;
-    tells(&mut follower, "an instance less", "shop", Some(&[(8081, "v1")])).await;
-    rig.deregister(&cart).await;
-    tells(&mut follower, "a service less", "cart", None).await;
-    seen("deregister");
-
-    outages(rig, &relay, &mut follower, &one).await;
-    if let Some(remembers) = rig.restart().await {
-        if !remembers {
-            rig.register(&one).await;
-        }
-        rig.register(&two).await;
-        let both: &[(u16, &str)] = &[(8081, "v1"), (8082, "v2")];
-        tells(&mut follower, "a change after a restart", "shop", Some(both)).await;
-        follower.until("that all is well", |mirror| mirror.issues.is_empty()).await;
-        println!("{name}: restart of the server");
-        rig.deregister(&two).await;
-        tells(&mut follower, "a removal after a restart", "shop", Some(&[(8081, "v1")])).await;
+    let mut watched = Watched::start(rig, relay.address);
+    if rig.started() == Started::WithSource {
+        watched.follower.until("that there is nothing", |mirror| mirror.ready).await;
+        rig.register(&one).await;
     }
+    watched.tells("what was there before", "shop", Some(&[(8081, "v1")])).await;
+    assert!(watched.follower.mirror.issues.is_empty(), "{:?}", watched.follower.mirror.issues);
+    cell(rig, "register", "yes");
+    changes(rig, &mut watched).await;
+    if rig.started() == Started::Before {
+        outages(rig, &relay, &mut watched, &one).await;
+    }
+    restarts(rig, &mut watched, &one).await;
     rig.deregister(&one).await;
-    tells(&mut follower, "nothing", "shop", None).await;
-    follower.stop().await;
+    watched.tells("nothing", "shop", None).await;
+    watched.follower.stop().await;
 }
 
-async fn outages(rig: &mut impl RegistryRig, relay: &Relay, follower: &mut Follower, one: &Registered) {
+async fn changes(rig: &mut impl RegistryRig, watched: &mut Watched) {
+    let two = Registered::new("shop", "shop-2", 8082).with("version", "v2").with("protocol", "http");
+    let cart = Registered::new("cart", "cart-1", 8083).with("version", "v1");
+    watched.follower.mirror.rows = 0;
+    rig.register(&two).await;
+    watched.tells("a second instance", "shop", Some(&[(8081, "v1"), (8082, "v2")])).await;
+    watched.one_row("an instance more").await;
+    rig.register(&cart).await;
+    watched.tells("a second service", "cart", Some(&[(8083, "v1")])).await;
+    let moved = two.moved();
+    watched.follower.mirror.rows = 0;
+    rig.register(&moved).await;
+    watched.tells("another port", "shop", Some(&[(8081, "v1"), (9082, "v2")])).await;
+    watched.tells_addresses("another address", "shop", &["10.1.2.3", "10.1.2.4"]).await;
+    watched.follower.rest(SILENCE).await;
+    let rows = watched.follower.mirror.rows;
+    assert!((1..=rig.most_rows_of_move()).contains(&rows), "another address and port are {rows} rows");
+    cell(rig, "update", "yes");
+
+    let newer = moved.clone().with("version", "v3");
+    if watched.label.is_some() {
+        watched.follower.mirror.rows = 0;
+        rig.register(&newer).await;
+        watched.tells("other metadata", "shop", Some(&[(8081, "v1"), (9082, "v3")])).await;
+        watched.one_row("other metadata").await;
+        cell(rig, "metadata change", "yes");
+    } else {
+        cell(rig, "metadata change", "has none");
+    }
+    cell(rig, "one change, one row", "yes");
+    if rig.set_condition(&newer, Condition::Ill).await {
+        watched.tells("an ill instance", "shop", Some(&[(8081, "v1")])).await;
+        rig.set_condition(&newer, Condition::Well).await;
+        watched.tells("a healthy instance", "shop", Some(&[(8081, "v1"), (9082, "v3")])).await;
+        cell(rig, "health change", "yes");
+    } else {
+        cell(rig, "health change", "has none");
+    }
+    rig.deregister(&newer).await;
+    watched.tells("an instance less", "shop", Some(&[(8081, "v1")])).await;
+    rig.deregister(&cart).await;
+    watched.tells("a service less", "cart", None).await;
+    cell(rig, "deregister", "yes");
+}
+
+async fn restarts(rig: &mut impl RegistryRig, watched: &mut Watched, one: &Registered) {
+    let Some(remembers) = rig.restart().await else { return };
+    let two = Registered::new("shop", "shop-2", 8082).with("version", "v2").with("protocol", "http");
+    rig.register(&two).await;
+    // One who has not come back yet to a server that knows nobody is still called.
+    watched.tells("a change after a restart", "shop", Some(&[(8081, "v1"), (8082, "v2")])).await;
+    if !remembers {
+        watched.follower.until("what is missing", |mirror| !mirror.issues.is_empty()).await;
+        rig.register(one).await;
+    }
+    watched.all_is_well().await;
+    watched.tells("everybody", "shop", Some(&[(8081, "v1"), (8082, "v2")])).await;
+    cell(rig, "restart of the server", "yes");
+    rig.deregister(&two).await;
+    watched.tells("a removal after a restart", "shop", Some(&[(8081, "v1")])).await;
+}
+
+/// How much longer everything takes on a slow road: less than any adapter is patient.
+const SLOW: Duration = Duration::from_millis(100);
+
+async fn outages(rig: &mut impl RegistryRig, relay: &Relay, watched: &mut Watched, one: &Registered) {
     let mut roads = vec![("network cut", Road::Cut), ("no answer", Road::Stalled)];
     roads.extend(rig.nonsense().into_iter().map(|bytes| ("malformed answer", Road::Poisoned(bytes.into()))));
     for (i, (what, road)) in roads.into_iter().enumerate() {
-        relay.set(road);
-        follower.until(what, |mirror| !mirror.issues.is_empty()).await;
+        rig.set_road(relay, road);
+        watched.follower.until(what, |mirror| !mirror.issues.is_empty()).await;
         assert_eq!(
-            told(&follower.mirror, "shop"),
-            Some(vec![(8081, "v1".to_owned())]),
+            told(&watched.follower.mirror, "shop", watched.label),
+            watched.versions(Some(&[(8081, "v1")])),
             "{what} empties nothing"
         );
         let late = Registered::new("late", &format!("late-{i}"), 9000).with("version", "v1");
         rig.register(&late).await;
-        relay.set(Road::Open);
-        tells(follower, "what changed meanwhile", "late", Some(&[(9000, "v1")])).await;
-        tells(follower, "what was there before", "shop", Some(&[(one.port, "v1")])).await;
-        follower.until("that all is well again", |mirror| mirror.issues.is_empty()).await;
+        rig.set_road(relay, Road::Open);
+        watched.tells("what changed meanwhile", "late", Some(&[(9000, "v1")])).await;
+        watched.tells("what was there before", "shop", Some(&[(one.port, "v1")])).await;
+        watched.all_is_well().await;
         rig.deregister(&late).await;
-        tells(follower, "that it is gone", "late", None).await;
-        println!("{what}: kept, reported, and caught up");
+        watched.tells("that it is gone", "late", None).await;
+        cell(rig, what, "yes");
     }
-}
-
-/// How long it takes to learn of very many, and what it costs; how many is said by `PILOT_LOAD`, such as `5000x10`.
-#[allow(clippy::disallowed_methods, reason = "a measurement, of which nothing depends")]
-pub async fn check_load(rig: &mut impl RegistryRig) {
-    let wanted = std::env::var("PILOT_LOAD").unwrap_or_default();
-    let sizes = wanted.split_once('x').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    let (services, instances): (usize, usize) = sizes.unwrap_or((200, 5));
-    rig.fill(services, instances).await;
-    let before = resident();
-    let began = std::time::Instant::now();
-    let mut follower = Follower::start(rig.source(rig.server()));
-    let complete = |mirror: &Mirror| {
-        let entries = mirror.objects().filter(|object| match object {
-            Object::ServiceEntry(config) => config.spec.endpoints.len() == instances,
-            _ => false,
-        });
-        mirror.ready && entries.count() >= services
-    };
-    follower.until("all services", complete).await;
-    let (took, memory) = (began.elapsed(), resident().saturating_sub(before));
-    println!("load: {services} services x {instances} instances in {took:?}, {} MB more", memory >> 20);
-    follower.mirror.rows = 0;
-    let one = Registered::new("one-more", "one-more-1", 8081).with("version", "v1");
-    let began = std::time::Instant::now();
-    rig.register(&one).await;
-    tells(&mut follower, "one more", "one-more", Some(&[(8081, "v1")])).await;
-    let took = began.elapsed();
-    follower.rest(SILENCE).await;
-    assert_eq!(follower.mirror.rows, 1, "one change among many is one row");
-    println!("load: one change among them is one row, told after {took:?}");
-    follower.stop().await;
-}
-
-/// Bytes of memory that this process has.
-fn resident() -> usize {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    pages.split(' ').nth(1).and_then(|count| count.parse::<usize>().ok()).unwrap_or_default() * 4096
+    rig.set_road(relay, Road::Slow(SLOW));
+    let late = Registered::new("late", "late-slow", 9000).with("version", "v1");
+    rig.register(&late).await;
+    watched.tells("a change over a slow road", "late", Some(&[(9000, "v1")])).await;
+    watched.all_is_well().await;
+    rig.deregister(&late).await;
+    watched.tells("that it is gone", "late", None).await;
+    rig.set_road(relay, Road::Open);
+    cell(rig, "slow answers", "yes");
+    watched.follower.rest(SILENCE).await;
 }

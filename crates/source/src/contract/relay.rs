@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +17,8 @@ pub enum Road {
     Cut,
     /// Connections stand and nothing comes through.
     Stalled,
+    /// Everything that comes from the server takes so much longer.
+    Slow(Duration),
     /// Whoever asks is told this, whatever it was.
     Poisoned(Arc<[u8]>),
 }
@@ -51,7 +54,7 @@ impl Relay {
 
 async fn carry(mut client: TcpStream, server: SocketAddr, mut road: watch::Receiver<Road>) {
     let now = road.borrow_and_update().clone();
-    match now {
+    match now.clone() {
         Road::Cut => {}
         Road::Stalled => {
             // Until the road is another, whoever waits here waits.
@@ -64,11 +67,12 @@ async fn carry(mut client: TcpStream, server: SocketAddr, mut road: watch::Recei
                 let _heard = client.write_all(&answer).await;
             }
         }
-        Road::Open => {
+        Road::Open | Road::Slow(_) => {
             let Ok(mut upstream) = TcpStream::connect(server).await else { return };
+            let delay = if let Road::Slow(delay) = now { delay } else { Duration::ZERO };
             tokio::select! {
-                _ended = tokio::io::copy_bidirectional(&mut client, &mut upstream) => {}
-                () = turned(&mut road) => {}
+                _ended = through(&mut client, &mut upstream, delay) => {}
+                () = turned(&mut road, &now) => {}
             }
             if *road.borrow() == Road::Stalled {
                 let _changed = road.changed().await;
@@ -77,7 +81,32 @@ async fn carry(mut client: TcpStream, server: SocketAddr, mut road: watch::Recei
     }
 }
 
-/// The road is no longer open.
-async fn turned(road: &mut watch::Receiver<Road>) {
-    let _gone = road.wait_for(|road| *road != Road::Open).await;
+async fn through(client: &mut TcpStream, upstream: &mut TcpStream, delay: Duration) -> std::io::Result<()> {
+    if delay.is_zero() {
+        tokio::io::copy_bidirectional(client, upstream).await?;
+        return Ok(());
+    }
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = upstream.split();
+    let answers = async {
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let read = from_server.read(&mut bytes).await?;
+            tokio::time::sleep(delay).await;
+            if read == 0 {
+                return to_client.shutdown().await;
+            }
+            to_client.write_all(&bytes[..read]).await?;
+        }
+    };
+    let questions = async {
+        tokio::io::copy(&mut from_client, &mut to_server).await?;
+        to_server.shutdown().await
+    };
+    tokio::try_join!(answers, questions).map(drop)
+}
+
+/// The road is another.
+async fn turned(road: &mut watch::Receiver<Road>, now: &Road) {
+    let _gone = road.wait_for(|road| road != now).await;
 }

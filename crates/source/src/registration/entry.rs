@@ -1,21 +1,43 @@
-//! A registration becomes a ServiceEntry, and what is wrong with it becomes issues.
+//! A registration becomes ServiceEntries, and what is wrong with it becomes issues.
+//!
+//! What one instance says counts for that instance: those that are called by hosts of their own have an entry of their
+//! own, and what is wrong with one takes no sibling along.
+
+mod instance;
+mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
-use pilot_base::{Host, Issue, Labels, Name};
+use pilot_base::{Hash64, Hasher64, Host, Issue, Labels, Name};
 use pilot_model::{
-    Config, ConfigId, Created, EntryPort, ExportTo, Kind, Location, Object, Protocol, RegistryOrigin,
-    Resolution, ServiceEntry, WorkloadEntry,
+    Config, ConfigId, Created, ExportTo, Kind, Location, Object, RegistryOrigin, ServiceEntry,
 };
 
+use self::instance::{is_host_name, path, shortened};
 use super::metadata::Metadata;
-use super::{Instance, InstancePort, Registration, RegistryOptions};
+use super::{Instance, Registration, RegistryOptions};
 
-/// A service of which every instance listens at another port is meant to be called at one, which somebody has to say.
-const MAX_PORTS: usize = 16;
 /// So many issues of one object are told; more do not help who has to mend it.
 const MAX_ISSUES: usize = 10;
+/// What a registration becomes.
+pub struct Entries {
+    /// One for each set of hosts by which instances are called.
+    pub made: Vec<Made>,
+    pub issues: Vec<Issue>,
+    /// Are there instances of which nobody can tell by which hosts they are called?
+    pub is_partial: bool,
+}
+
+/// The instances that are called by the same hosts.
+pub struct Made {
+    pub id: ConfigId,
+    /// Equal for what becomes the same object.
+    pub content: Hash64,
+    /// Nothing if not one of its instances can be used.
+    pub object: Option<Object>,
+}
 
 impl RegistryOptions {
     /// The object that stands for a service of this registry.
@@ -23,16 +45,24 @@ impl RegistryOptions {
         ConfigId::new(self.namespace.clone(), format!("{service}.{}", self.name))
     }
 
-    /// The ServiceEntry that a registration is, if it can be called, and what is wrong with it.
-    pub fn entry(&self, registration: &Registration) -> (Option<Object>, Vec<Issue>) {
+    /// A name in the domain of the registry, if it has one.
+    pub fn host(&self, name: &str) -> String {
+        match self.domain.as_str() {
+            "" => name.to_owned(),
+            domain => format!("{name}.{domain}"),
+        }
+    }
+
+    /// What a registration is in the mesh, as far as it can be called, and what is wrong with it.
+    pub fn entries(&self, registration: &Registration) -> Entries {
         let mut reading = Reading { options: self, registration, issues: Vec::new() };
-        let entry = reading.entry();
+        let made = reading.made();
         let (mut issues, object) = (reading.issues, self.id(&registration.name).object(Kind::ServiceEntry));
         if issues.len() > MAX_ISSUES {
             let more = issues.split_off(MAX_ISSUES).len();
             issues.push(Issue::warning(object, "", format!("and {more} more")).at(self.name.as_str()));
         }
-        (entry.map(Object::ServiceEntry), issues)
+        Entries { made, issues, is_partial: !registration.unreadable.is_empty() }
     }
 }
 
@@ -42,27 +72,57 @@ struct Reading<'a> {
     issues: Vec<Issue>,
 }
 
-/// A port of the service: its number, and the name of the port of instances behind it.
-type PortKey<'a> = (u16, &'a str);
+/// Names in lower case, in order.
+type Hosts = BTreeSet<String>;
 
-impl Reading<'_> {
-    fn entry(&mut self) -> Option<Config<ServiceEntry>> {
-        let id = self.options.id(&self.registration.name);
-        let hosts = self.hosts();
-        let instances = self.usable();
-        let ports = self.ports(&instances);
+impl<'a> Reading<'a> {
+    fn made(&mut self) -> Vec<Made> {
+        self.tell_what_is_known();
+        let own = self.service_hosts();
+        let mut groups: BTreeMap<Hosts, Vec<Instance>> = BTreeMap::new();
+        for instance in self.instances() {
+            let hosts = self.hosts_of(instance).unwrap_or_else(|| own.clone());
+            let usable = self.usable(instance);
+            groups.entry(hosts).or_default().extend(usable);
+        }
+        let addresses = self.addresses();
+        let each = groups.into_iter().map(|(hosts, instances)| {
+            let id = if hosts == own { self.id() } else { self.id_at(&hosts) };
+            let content = hash_of(&(&hosts, &addresses, &instances));
+            let object = self.entry(id.clone(), (&hosts, &addresses), &instances);
+            Made { id, content, object: object.map(Object::ServiceEntry) }
+        });
+        each.collect()
+    }
+
+    fn id(&self) -> ConfigId {
+        self.options.id(&self.registration.name)
+    }
+
+    /// Instances with hosts of their own are an object beside that of their service.
+    fn id_at(&self, hosts: &Hosts) -> ConfigId {
+        let (id, hosts) = (self.id(), hosts.iter().map(String::as_str).collect::<Vec<_>>().join(","));
+        ConfigId::new(id.namespace, format!("{}~{hosts}", id.name))
+    }
+
+    fn entry(
+        &mut self,
+        id: ConfigId,
+        (hosts, addresses): (&Hosts, &[Name]),
+        instances: &[Instance],
+    ) -> Option<Config<ServiceEntry>> {
+        let ports = self.ports(instances);
         if hosts.is_empty() || ports.is_empty() {
             return None;
         }
-        let healthy = instances.iter().filter(|instance| !instance.is_unhealthy);
-        let endpoints: Vec<WorkloadEntry> = healthy.map(|instance| self.endpoint(instance, &ports)).collect();
-        let by_name = endpoints.iter().any(|endpoint| endpoint.address.parse::<IpAddr>().is_err());
+        let (called, resolution) = self.called(instances);
+        let endpoints = called.into_iter().map(|instance| self.endpoint(instance, &ports)).collect();
         let spec = ServiceEntry {
-            hosts,
-            addresses: self.addresses(),
+            hosts: hosts.iter().map(|host| Host::new(host)).collect(),
+            addresses: addresses.to_vec(),
             ports: ports.values().cloned().collect(),
             location: Location::Internal,
-            resolution: if by_name { Resolution::Dns } else { Resolution::Static },
+            resolution,
             endpoints,
             workload_selector: None,
             export_to: ExportTo::default(),
@@ -75,30 +135,69 @@ impl Reading<'_> {
     }
 
     fn issue(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        let object = self.options.id(&self.registration.name).object(Kind::ServiceEntry);
+        let object = self.id().object(Kind::ServiceEntry);
         self.issues.push(Issue::error(object, path, message).at(self.options.name.as_str()));
     }
 
-    fn hosts(&mut self) -> Vec<Host> {
-        let settings = self.registration.instances.iter().map(|instance| Metadata::new(&instance.metadata));
-        let mut named: BTreeSet<String> =
-            settings.filter_map(|m| m.setting("host").map(str::to_owned)).collect();
-        named.extend(self.registration.hosts.iter().cloned());
-        if named.is_empty() {
-            named.insert(match self.options.domain.as_str() {
-                "" => self.registration.name.clone(),
-                domain => format!("{}.{domain}", self.registration.name),
-            });
+    /// What the adapter has found to be wrong.
+    fn tell_what_is_known(&mut self) {
+        let registration = self.registration;
+        for (id, why) in &registration.unreadable {
+            let why = format!("cannot be read and is left out: {}", shortened(why));
+            self.issue(format!("instances[{}]", shortened(id)), why);
         }
-        let mut hosts = Vec::new();
-        for host in named {
-            if is_host_name(&host) {
-                hosts.push(Host::new(&host).lowercase());
-            } else {
-                self.issue("host", format!("{:?} is not a host name", shortened(&host)));
+        for why in &registration.wrong {
+            self.issue("", shortened(why));
+        }
+        if let Some(why) = &registration.trouble {
+            self.issue("", format!("{}; what was said before still counts", shortened(why)));
+        }
+    }
+
+    /// Every instance once, in the order of their ids.
+    fn instances(&mut self) -> impl Iterator<Item = &'a Instance> + use<'a> {
+        let registration = self.registration;
+        let mut by_id: BTreeMap<&str, &Instance> = BTreeMap::new();
+        for instance in &registration.instances {
+            if by_id.insert(&instance.id, instance).is_some() {
+                self.issue(path(instance), "this id is registered twice; the last one counts");
             }
         }
-        hosts
+        by_id.into_values()
+    }
+
+    /// The hosts of instances that do not say otherwise: those of the service, or its name in the registry's domain.
+    fn service_hosts(&mut self) -> Hosts {
+        let registration = self.registration;
+        let named = self.valid(&registration.hosts, "host");
+        if !named.is_empty() {
+            return named;
+        }
+        let own = self.options.host(&registration.name);
+        self.valid([&own], "host")
+    }
+
+    /// The hosts that an instance says it is called by, if one of them can be meant.
+    fn hosts_of(&mut self, instance: &Instance) -> Option<Hosts> {
+        let metadata = Metadata::new(&instance.metadata);
+        let said = metadata.setting("host").map(str::to_owned);
+        if said.is_none() && instance.hosts.is_empty() {
+            return None;
+        }
+        let hosts = self.valid(instance.hosts.iter().chain(&said), &format!("{}.host", path(instance)));
+        Some(hosts).filter(|hosts| !hosts.is_empty())
+    }
+
+    fn valid<'b>(&mut self, hosts: impl IntoIterator<Item = &'b String>, path: &str) -> Hosts {
+        let mut valid = Hosts::new();
+        for host in hosts {
+            if is_host_name(host) {
+                valid.insert(host.to_ascii_lowercase());
+            } else {
+                self.issue(path, format!("{:?} is not a host name", shortened(host)));
+            }
+        }
+        valid
     }
 
     fn addresses(&mut self) -> Vec<Name> {
@@ -111,146 +210,23 @@ impl Reading<'_> {
         }
         out
     }
+}
 
-    /// The instances that can be called if they are healthy, in the order of their ids.
-    fn usable(&mut self) -> Vec<Instance> {
-        let mut by_id: BTreeMap<&str, &Instance> = BTreeMap::new();
-        for instance in &self.registration.instances {
-            if by_id.insert(&instance.id, instance).is_some() {
-                self.issue(path(instance), "this id is registered twice; the last one counts");
-            }
+/// Equal for equal values, and for no others that will ever be met.
+pub(crate) fn hash_of(value: &impl Hash) -> Hash64 {
+    struct Content(Hasher64);
+    impl Hasher for Content {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.write(bytes);
         }
-        for (id, why) in &self.registration.unreadable {
-            let why = format!("cannot be read and is left out: {}", shortened(why));
-            self.issue(format!("instances[{}]", shortened(id)), why);
-        }
-        let mut out = Vec::new();
-        for instance in by_id.into_values() {
-            if instance.address.parse::<IpAddr>().is_err() && !is_host_name(&instance.address) {
-                let address = shortened(&instance.address);
-                self.issue(path(instance), format!("{address:?} is neither an IP nor a host name"));
-                continue;
-            }
-            let mut instance = instance.clone();
-            let ports = std::mem::take(&mut instance.ports);
-            for port in ports {
-                if is_port(port.number) && port.service_port.is_none_or(is_port) {
-                    instance.ports.push(port);
-                } else {
-                    let number = if is_port(port.number) { port.service_port } else { Some(port.number) };
-                    let number = number.unwrap_or_default();
-                    self.issue(
-                        path(&instance),
-                        format!("{number} is not a port; it would be from 1 to 65535"),
-                    );
-                }
-            }
-            if !instance.ports.is_empty() {
-                out.push(instance);
-            }
-        }
-        out
-    }
 
-    /// Every instance serves each port of the service with its own port of that name.
-    fn ports<'a>(&mut self, instances: &'a [Instance]) -> BTreeMap<PortKey<'a>, EntryPort> {
-        let mut out: BTreeMap<PortKey<'a>, EntryPort> = BTreeMap::new();
-        for instance in instances {
-            let metadata = Metadata::new(&instance.metadata);
-            let set = metadata.setting("service-port").and_then(|text| text.parse::<u32>().ok());
-            let set = set.filter(|port| is_port(*port) && instance.ports.len() == 1);
-            for port in &instance.ports {
-                let number = port.service_port.or(set).or(self.options.service_port).unwrap_or(port.number);
-                let Ok(number) = u16::try_from(number) else { continue };
-                let protocol = protocol(port, &metadata);
-                let known = out.entry((number, &port.name)).or_insert_with(|| EntryPort {
-                    number,
-                    name: port_name(number),
-                    protocol,
-                    target_port: None,
-                });
-                if known.protocol != protocol && known.protocol == Protocol::Auto {
-                    known.protocol = protocol;
-                }
-            }
-        }
-        let mut numbers = BTreeSet::new();
-        let before = out.len();
-        out.retain(|(number, _), _| numbers.insert(*number));
-        if out.len() < before {
-            self.issue("ports", "two ports of different names have one number; the first by name counts");
-        }
-        if out.len() > MAX_PORTS {
-            let message = format!("instances listen at {} ports, of which {MAX_PORTS} are used", out.len());
-            self.issue("ports", format!("{message}; set istio-service-port in their metadata"));
-            out = out.into_iter().take(MAX_PORTS).collect();
-        }
-        out
-    }
-
-    fn endpoint(&mut self, instance: &Instance, ports: &BTreeMap<PortKey<'_>, EntryPort>) -> WorkloadEntry {
-        let metadata = Metadata::new(&instance.metadata);
-        let own = |name: &str| instance.ports.iter().find(|port| port.name == name);
-        let listens = ports
-            .iter()
-            .filter_map(|((_, of), port)| Some((port.name.clone(), u16::try_from(own(of)?.number).ok()?)));
-        let listens = listens.collect();
-        let (labels, left_out) = metadata.labels();
-        if left_out > 0 {
-            self.issue(path(instance), format!("{left_out} metadata are no labels: too long or too many"));
-        }
-        let or = |setting: &str, own: &str| Name::new(metadata.setting(setting).unwrap_or(own));
-        let weight = metadata.setting("weight").and_then(|text| text.parse().ok());
-        WorkloadEntry {
-            address: Name::new(&instance.address),
-            ports: listens,
-            labels,
-            network: or("network", &instance.network),
-            locality: or("locality", &instance.locality),
-            weight: weight.unwrap_or(instance.weight),
-            service_account: or("service-account", ""),
-            is_healthy: None,
+        fn finish(&self) -> u64 {
+            self.0.finish().0
         }
     }
-}
-
-fn path(instance: &Instance) -> String {
-    format!("instances[{}]", shortened(&instance.id))
-}
-
-/// Numbers that mean any other port are none either.
-fn is_port(number: u32) -> bool {
-    number != 0 && u16::try_from(number).is_ok()
-}
-
-/// What is said for the whole instance counts for ports that say nothing themselves.
-fn protocol(port: &InstancePort, metadata: &Metadata<'_>) -> Protocol {
-    let said =
-        if port.protocol.is_empty() { metadata.protocol().unwrap_or_default() } else { &port.protocol };
-    Protocol::parse(said)
-}
-
-/// The same in every registry, so that what they say of one port goes together.
-fn port_name(number: u16) -> Name {
-    Name::from(format!("port-{number}"))
-}
-
-/// As much of something that may be a megabyte as helps to find it.
-fn shortened(text: &str) -> String {
-    const MOST: usize = 80;
-    match text.char_indices().nth(MOST) {
-        None => text.to_owned(),
-        Some((at, _)) => format!("{}…", &text[..at]),
-    }
-}
-
-/// A whole name, as DNS allows it; underscores are common in registries and harmless in Envoy.
-fn is_host_name(text: &str) -> bool {
-    let is_part = |part: &str| {
-        let inner = part.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_');
-        (1..=63).contains(&part.len()) && inner && !part.starts_with('-') && !part.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_part)
+    let mut hasher = Content(Hasher64::default());
+    value.hash(&mut hasher);
+    hasher.0.finish()
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::backend::Backends;
+use crate::behave::kube::Cluster;
 use crate::behave::{compare_issues, mesh_config};
 use crate::certificates::{self, Certificates};
 use crate::expect::{Precision, Seen, compare};
@@ -24,6 +26,8 @@ use crate::tools::Tools;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Server {
     Pilot,
+    /// Ours, which is told everything by an API server.
+    PilotOnKube,
     Istiod,
 }
 
@@ -33,6 +37,9 @@ const MARKER_HOST: &str = "*/marker.behave.test";
 
 /// Every gateway has this label, by which it serves the marker too.
 const MARKER_LABEL: [(&str, &str); 1] = [("behave", "marker")];
+
+/// Scenarios have nothing there.
+pub(super) const MARKER_NAMESPACE: &str = "behave";
 
 fn marker_port(step: usize) -> usize {
     19_900 + step
@@ -49,18 +56,46 @@ const MIRROR_PATIENCE: Duration = Duration::from_secs(10);
 
 pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::Result<Vec<String>> {
     let scratch = tempfile::tempdir()?;
+    let folder = Folder::new(scratch.path(), server)?;
+    run_in(
+        World { place: At::Folder(folder), client: scenario.client.kind, objects: Objects::default() },
+        scenario,
+        &scratch,
+        (server, tools),
+    )
+    .await
+}
+
+/// The same with everything in an API server, which is as it was before when it is over.
+pub async fn run_on(
+    cluster: &mut Cluster,
+    scenario: &Scenario,
+    tools: &Tools,
+) -> anyhow::Result<Vec<String>> {
+    let scratch = tempfile::tempdir()?;
+    std::fs::copy(cluster.kubeconfig(), scratch.path().join("kubeconfig"))?;
+    let world =
+        World { place: At::Cluster(cluster), client: scenario.client.kind, objects: Objects::default() };
+    run_in(world, scenario, &scratch, (Server::PilotOnKube, tools)).await
+}
+
+async fn run_in(
+    mut world: World<'_>,
+    scenario: &Scenario,
+    scratch: &TempDir,
+    (server, tools): (Server, &Tools),
+) -> anyhow::Result<Vec<String>> {
     let certs = scratch.path().join("certs");
     let certificates = Certificates::create(&certs)?;
     let _secrets = Secrets::serve(scratch.path(), &certs)?;
     let backends = Backends::start(&scenario.backends, Some(&certificates)).await?;
     let caller = Caller { backends: &backends, certificates: &certificates };
-    let mut world = Folder::new(scratch.path(), server, scenario.client.kind)?;
     let placed = |text: &str| text.replace(certificates::PLACE, &certs.display().to_string());
     std::fs::write(scratch.path().join("mesh.yaml"), mesh_config(scenario))?;
     world.objects.apply(&placed(&scenario.world));
-    world.write(0)?;
     let mut plane = ControlPlane::new(server, scratch.path(), &scenario.env)?;
-    plane.start(&world.path, tools).await?;
+    world.write(0, None).await?;
+    plane.start(world.folder().as_deref(), tools).await?;
     let admin = free_address()?;
     let mut envoy = start_envoy(scenario, scratch.path(), Addresses { grpc: plane.grpc, admin }, tools)?;
 
@@ -72,8 +107,8 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
         }
         if step.restart {
             let before = modified(admin).await?;
-            plane.start(&world.path, tools).await?;
-            world.write(number)?;
+            plane.start(world.folder().as_deref(), tools).await?;
+            world.write(number, Some(plane.http)).await?;
             arrived(&mut envoy, admin, number).await?;
             plane.settled(admin).await?;
             let after = modified(admin).await?;
@@ -83,7 +118,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
                 ));
             }
         }
-        world.write(number)?;
+        world.write(number, Some(plane.http)).await?;
         arrived(&mut envoy, admin, number).await?;
         plane.settled(admin).await?;
         for (call_number, call) in (1..).zip(&step.calls) {
@@ -91,7 +126,7 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
             wrong.extend(found.into_iter().map(|f| format!("step {number}, call {call_number}: {f}")));
         }
     }
-    if server == Server::Pilot {
+    if server != Server::Istiod {
         wrong.extend(compare_issues(&scenario.issues, &issues(plane.http).await?));
     }
     if !wrong.is_empty() {
@@ -100,23 +135,66 @@ pub async fn run(scenario: &Scenario, server: Server, tools: &Tools) -> anyhow::
     Ok(wrong)
 }
 
+/// The objects of a scenario, where the server finds them.
+struct World<'a> {
+    place: At<'a>,
+    client: ClientKind,
+    objects: Objects,
+}
+
+enum At<'a> {
+    Folder(Folder),
+    Cluster(&'a mut Cluster),
+}
+
+impl World<'_> {
+    /// The folder that the server follows, if it follows one.
+    fn folder(&self) -> Option<PathBuf> {
+        match &self.place {
+            At::Folder(folder) => Some(folder.path.clone()),
+            At::Cluster(_) => None,
+        }
+    }
+
+    /// Makes everything there as it is now, and the marker of a step last. Who asks a cluster must have seen the rest before.
+    async fn write(&mut self, step: usize, seen_by: Option<SocketAddr>) -> anyhow::Result<()> {
+        self.objects.widen_sidecars(MARKER_HOST);
+        let mut files = self.objects.files().clone();
+        let marker = marker(step, self.client);
+        match &mut self.place {
+            At::Folder(folder) => {
+                // Written last, so that a server that reads file by file has read everything else before.
+                let mut names: Vec<String> = files.keys().cloned().collect();
+                names.push("zz-marker".to_owned());
+                files.insert("zz-marker".to_owned(), marker);
+                folder.write(&names, &files)
+            }
+            At::Cluster(cluster) => {
+                cluster.write(&files).await?;
+                if let Some(server) = seen_by {
+                    cluster.until_seen(server).await?;
+                }
+                cluster.add(&marker).await
+            }
+        }
+    }
+}
+
 /// The folder that the server follows.
 struct Folder {
     path: PathBuf,
     /// Where Kubernetes' own objects go, if the server does not read them from files.
     kube: Option<PathBuf>,
-    client: ClientKind,
-    objects: Objects,
 }
 
 impl Folder {
-    fn new(scratch: &Path, server: Server, client: ClientKind) -> anyhow::Result<Self> {
+    fn new(scratch: &Path, server: Server) -> anyhow::Result<Self> {
         let path = scratch.join("config");
         let kube = (server == Server::Istiod).then(|| scratch.join("kube"));
         for folder in std::iter::once(&path).chain(&kube) {
             std::fs::create_dir(folder)?;
         }
-        Ok(Self { path, kube, client, objects: Objects::default() })
+        Ok(Self { path, kube })
     }
 
     fn place(&self, name: &str, text: &str) -> PathBuf {
@@ -124,13 +202,7 @@ impl Folder {
         folder.unwrap_or(&self.path).join(format!("{name}.yaml"))
     }
 
-    fn write(&mut self, step: usize) -> anyhow::Result<()> {
-        self.objects.widen_sidecars(MARKER_HOST);
-        let mut files = self.objects.files().clone();
-        // Written last, so that a server that reads file by file has read everything else before.
-        let mut names: Vec<String> = files.keys().cloned().collect();
-        names.push("zz-marker".to_owned());
-        files.insert("zz-marker".to_owned(), marker(step, self.client));
+    fn write(&self, names: &[String], files: &BTreeMap<String, String>) -> anyhow::Result<()> {
         for folder in std::iter::once(&self.path).chain(&self.kube) {
             for entry in std::fs::read_dir(folder)? {
                 let path = entry?.path();
@@ -142,8 +214,8 @@ impl Folder {
             }
         }
         for name in names {
-            let text = &files[&name];
-            let path = self.place(&name, text);
+            let text = &files[name];
+            let path = self.place(name, text);
             if std::fs::read_to_string(&path).is_ok_and(|old| old == *text) {
                 continue;
             }
@@ -156,7 +228,7 @@ impl Folder {
 }
 
 fn marker(step: usize, client: ClientKind) -> String {
-    let meta = json!({"name": "behave-marker", "namespace": "behave"});
+    let meta = json!({"name": "behave-marker", "namespace": MARKER_NAMESPACE});
     let entry = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": meta,
         "spec": {
@@ -291,12 +363,19 @@ impl ControlPlane {
     }
 
     /// Starts the server; one that runs is ended first, not gently.
-    pub async fn start(&mut self, config: &Path, tools: &Tools) -> anyhow::Result<()> {
+    /// It follows a folder with rules, if there is one.
+    pub async fn start(&mut self, config: Option<&Path>, tools: &Tools) -> anyhow::Result<()> {
         for mut old in self.processes.drain(..) {
             old.kill().await?;
         }
         let (program, registries) = match self.server {
             Server::Pilot => (tools.own("pilot-discovery")?, vec!["--registries=File".to_owned()]),
+            Server::PilotOnKube => {
+                let kubeconfig = self.scratch.join("kubeconfig");
+                let flags =
+                    ["--registries=Kubernetes".to_owned(), format!("--kubeconfig={}", kubeconfig.display())];
+                (tools.own("pilot-discovery")?, flags.to_vec())
+            }
             Server::Istiod => {
                 let kubeconfig = self.start_stub(tools).await?;
                 (
@@ -317,7 +396,7 @@ impl ControlPlane {
             .envs(&self.env)
             .arg("discovery")
             .args(registries)
-            .arg(format!("--configDir={}", config.display()))
+            .args(config.iter().map(|folder| format!("--configDir={}", folder.display())))
             .arg(format!("--meshConfig={}", self.scratch.join("mesh.yaml").display()))
             .arg(format!("--grpcAddr={}", self.grpc))
             .arg(format!("--httpAddr={}", self.http))

@@ -1,7 +1,9 @@
-//! One service in three registries, split by one rule, on a real Envoy, while its instances come and go.
+//! One service in five registries, split by one rule, on a real Envoy, while its instances come and go.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod secrets;
 mod servers;
+mod stores;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,6 +36,8 @@ spec:
   - {name: v1, labels: {version: v1}}
   - {name: v2, labels: {version: v2}}
   - {name: v3, labels: {version: v3}}
+  - {name: v4, labels: {version: v4}}
+  - {name: v5, labels: {cfapp: v5}}
 ---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -43,14 +47,22 @@ spec:
   http:
   - retries: {attempts: 0}
     route:
-    - {destination: {host: reviews.mesh.test, subset: v1}, weight: 40}
-    - {destination: {host: reviews.mesh.test, subset: v2}, weight: 30}
-    - {destination: {host: reviews.mesh.test, subset: v3}, weight: 30}
+    - {destination: {host: reviews.mesh.test, subset: v1}, weight: 20}
+    - {destination: {host: reviews.mesh.test, subset: v2}, weight: 20}
+    - {destination: {host: reviews.mesh.test, subset: v3}, weight: 20}
+    - {destination: {host: reviews.mesh.test, subset: v4}, weight: 20}
+    - {destination: {host: reviews.mesh.test, subset: v5}, weight: 20}
 "#;
 
 /// Three instances of each version: two serve at any time, the third comes and another one goes.
 fn reviews() -> Vec<Reviews> {
-    let versions = [(Registry::Consul, "v1"), (Registry::Eureka, "v2"), (Registry::ZooKeeper, "v3")];
+    let versions = [
+        (Registry::Consul, "v1"),
+        (Registry::Eureka, "v2"),
+        (Registry::ZooKeeper, "v3"),
+        (Registry::Memory, "v4"),
+        (Registry::CloudFoundry, "v5"),
+    ];
     let instance = |(place, (registry, version)): (u8, (Registry, &'static str)), number: u8| Reviews {
         registry,
         id: format!("reviews-{version}-{number}"),
@@ -115,6 +127,23 @@ async fn keep_calling(stop: Arc<AtomicBool>) -> Tally {
     tally
 }
 
+/// How often each version answered; nobody may have failed to.
+async fn tallied(mut callers: JoinSet<Tally>) -> BTreeMap<String, u32> {
+    let (mut total, mut by_version) = (0, BTreeMap::new());
+    while let Some(tally) = callers.join_next().await {
+        let Tally { answers, failures } = tally.unwrap();
+        assert_eq!(failures, Vec::<String>::new(), "no request fails while instances come and go");
+        for (from, count) in answers {
+            total += count;
+            let version =
+                from.trim_start_matches("reviews-").split('-').next().unwrap_or_default().to_owned();
+            *by_version.entry(version).or_insert(0) += count;
+        }
+    }
+    println!("{total} requests, 0 failures: {by_version:?}");
+    by_version
+}
+
 /// Does Envoy have an instance?
 async fn envoy_has(admin: SocketAddr, at: SocketAddr) -> bool {
     let page = http_call::get(admin, "/clusters").await;
@@ -131,7 +160,7 @@ async fn until_envoy(agent: &mut Process, admin: SocketAddr, (at, is_there): (So
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_rule_splits_a_service_of_three_registries() {
+async fn one_rule_splits_a_service_of_five_registries() {
     let tools = Tools::of_environment();
     if let Some(why) = tools.why_skip_envoy() {
         println!("skipped: {why}");
@@ -147,8 +176,11 @@ async fn one_rule_splits_a_service_of_three_registries() {
         (one.id.clone(), serde_json::from_value(json!({"at": one.at.to_string()})).unwrap())
     };
     let _backends = Backends::start(&all.iter().map(backend).collect(), None).await.unwrap();
-    let servers = Servers::start(scratch.path(), programs).await.unwrap();
-    for one in all.iter().filter(|one| !one.id.ends_with("-2")) {
+    let mut servers = Servers::start(scratch.path(), programs, &tools).await.unwrap();
+    let first: Vec<&Reviews> = all.iter().filter(|one| !one.id.ends_with("-2")).collect();
+    // What Pilot itself keeps can be told when Pilot is there.
+    let is_own = |one: &&&Reviews| one.registry == Registry::Memory;
+    for one in first.iter().filter(|one| !is_own(one)) {
         servers.register(one).await.unwrap();
     }
     std::fs::create_dir(scratch.path().join("config")).unwrap();
@@ -157,20 +189,25 @@ async fn one_rule_splits_a_service_of_three_registries() {
     std::fs::write(&mesh, "enableAutoMtls: false\n").unwrap();
     std::fs::write(scratch.path().join("config/rules.yaml"), RULES).unwrap();
     let flags = [
-        "--registries=Consul,Eureka,ZooKeeper".to_owned(),
+        "--registries=Consul,Eureka,ZooKeeper,CloudFoundry,Memory".to_owned(),
         "--registryDomain=mesh.test".to_owned(),
         format!("--meshConfig={}", mesh.display()),
         format!("--consulserverURL=http://{}", servers.consul),
         format!("--eurekaserverURL=http://{}/eureka", servers.eureka),
         "--eurekaserverInterval=100ms".to_owned(),
         format!("--zookeeperserverURL={}", servers.zookeeper),
+        format!("--cfConfig={}", scratch.path().join("cf.yaml").display()),
+        format!("--memoryAddr={}", servers.memory),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let env = [("PILOT_ENABLE_ALPN_FILTER", "false"), ("PILOT_ENABLE_METADATA_EXCHANGE", "false")];
     let server = PilotServer::start_in(scratch.path(), &flags, &env).await.unwrap();
+    for one in first.iter().filter(is_own) {
+        servers.register(one).await.unwrap();
+    }
     let admin = free_address().unwrap();
     let mut agent = start_agent(scratch.path(), &server, admin, &tools).unwrap();
-    for one in all.iter().filter(|one| !one.id.ends_with("-2")) {
+    for one in &first {
         until_envoy(&mut agent, admin, (one.at, true)).await;
     }
     let answers = || async { http_call::make(&call(), None).await.is_ok_and(|seen| seen.status == 200) };
@@ -194,18 +231,7 @@ async fn one_rule_splits_a_service_of_three_registries() {
         }
     }
     stop.store(true, Ordering::Relaxed);
-    let (mut total, mut by_version) = (0, BTreeMap::new());
-    while let Some(tally) = callers.join_next().await {
-        let Tally { answers, failures } = tally.unwrap();
-        assert_eq!(failures, Vec::<String>::new(), "no request fails while instances come and go");
-        for (from, count) in answers {
-            total += count;
-            let version =
-                from.trim_start_matches("reviews-").split('-').next().unwrap_or_default().to_owned();
-            *by_version.entry(version).or_insert(0) += count;
-        }
-    }
-    println!("{total} requests, 0 failures: {by_version:?}");
+    let by_version = tallied(callers).await;
     for (registry, mut spans) in spans {
         spans.sort();
         println!(
@@ -213,7 +239,7 @@ async fn one_rule_splits_a_service_of_three_registries() {
             spans[2], spans[4]
         );
     }
-    assert_eq!(by_version.keys().collect::<Vec<_>>(), ["v1", "v2", "v3"]);
+    assert_eq!(by_version.keys().collect::<Vec<_>>(), ["v1", "v2", "v3", "v4", "v5"]);
     seen_by_people(&server, &tools).await;
 }
 
@@ -221,13 +247,13 @@ async fn one_rule_splits_a_service_of_three_registries() {
 async fn seen_by_people(server: &PilotServer, tools: &Tools) {
     let (_, body) = http_call::get(server.monitoring, "/debug/registry/endpoints").await.unwrap();
     let endpoints: Vec<Value> = serde_json::from_str(&body).unwrap();
-    assert_eq!(endpoints.len(), 6, "{body}");
+    assert_eq!(endpoints.len(), 10, "{body}");
     let address = server.monitoring.to_string();
     let mut command = Command::new(tools.own("pilotctl").unwrap());
     let shown = command.args(["registry", "sources", "--address", &address]).output().await.unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     println!("{shown}");
-    for source in ["consul", "eureka", "zookeeper"] {
+    for source in ["consul", "eureka", "zookeeper", "cloudfoundry", "memory"] {
         let line = shown.lines().find(|line| line.starts_with(source));
         let words: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
         assert_eq!(words.get(1..4), Some(&["ok", "1", "2"][..]), "{shown}");

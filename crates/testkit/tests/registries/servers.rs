@@ -1,15 +1,19 @@
-//! Consul, Eureka and ZooKeeper, side by side.
+//! Consul, Eureka, ZooKeeper and a stand-in for Copilot, side by side; and where Pilot keeps what it is told itself.
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use http::Method;
 use pilot_source_http::{Client, ClientOptions, ServerAddress};
 use pilot_source_zookeeper::{Create, ZkError, ZooKeeper};
 use pilot_testkit::process::{Process, free_address};
+use pilot_testkit::tools::Tools;
 use serde_json::json;
-use tokio::process::Command;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
 /// Where an instance registers.
@@ -18,6 +22,8 @@ pub(crate) enum Registry {
     Consul,
     Eureka,
     ZooKeeper,
+    Memory,
+    CloudFoundry,
 }
 
 /// An instance of `reviews`.
@@ -36,7 +42,10 @@ pub(crate) struct Servers {
     pub(crate) consul: SocketAddr,
     pub(crate) eureka: SocketAddr,
     pub(crate) zookeeper: SocketAddr,
+    pub(crate) memory: SocketAddr,
     session: ZooKeeper,
+    /// Copilot, and where it is told what there is.
+    copilot: (Child, ChildStdin),
     _processes: [Process; 3],
 }
 
@@ -57,6 +66,7 @@ impl Servers {
     pub(crate) async fn start(
         scratch: &Path,
         [consul, eureka, zookeeper]: [String; 3],
+        tools: &Tools,
     ) -> anyhow::Result<Self> {
         let [consul_at, raft, serf] = [free_address()?, free_address()?, free_address()?];
         let mut command = Command::new(consul);
@@ -91,11 +101,13 @@ impl Servers {
         for path in ["/services", "/services/reviews"] {
             session.create(path, b"", Create::Persistent).await?;
         }
-        let _processes = [consul, eureka, zookeeper];
-        Ok(Self { consul: consul_at, eureka: eureka_at, zookeeper: zookeeper_at, session, _processes })
+        let copilot = start_copilot(scratch, tools).await?;
+        let (memory, _processes) = (free_address()?, [consul, eureka, zookeeper]);
+        let (consul, eureka, zookeeper) = (consul_at, eureka_at, zookeeper_at);
+        Ok(Self { consul, eureka, zookeeper, memory, session, copilot, _processes })
     }
 
-    pub(crate) async fn register(&self, reviews: &Reviews) -> anyhow::Result<()> {
+    pub(crate) async fn register(&mut self, reviews: &Reviews) -> anyhow::Result<()> {
         let Reviews { registry, id, at, version } = reviews;
         let (address, port) = (at.ip().to_string(), at.port());
         let metadata =
@@ -121,10 +133,18 @@ impl Servers {
                 let data = node.to_string();
                 Ok(self.session.create(&node_of(id), data.as_bytes(), Create::Ephemeral).await?)
             }
+            Registry::Memory => {
+                let hosts = ["reviews.mesh.test"];
+                let body = json!({"address": address, "port": port, "metadata": metadata, "hosts": hosts});
+                self.ask(self.memory, Method::PUT, &instance_of(id), body.to_string()).await
+            }
+            Registry::CloudFoundry => {
+                self.tell_copilot(&format!("route reviews.mesh.test - {version} {at} 0")).await
+            }
         }
     }
 
-    pub(crate) async fn deregister(&self, reviews: &Reviews) -> anyhow::Result<()> {
+    pub(crate) async fn deregister(&mut self, reviews: &Reviews) -> anyhow::Result<()> {
         let id = &reviews.id;
         match reviews.registry {
             Registry::Consul => {
@@ -136,7 +156,13 @@ impl Servers {
                     .await
             }
             Registry::ZooKeeper => Ok(self.session.delete(&node_of(id)).await?),
+            Registry::Memory => self.ask(self.memory, Method::DELETE, &instance_of(id), String::new()).await,
+            Registry::CloudFoundry => self.tell_copilot(&format!("stop {}", reviews.at)).await,
         }
+    }
+
+    async fn tell_copilot(&mut self, line: &str) -> anyhow::Result<()> {
+        Ok(self.copilot.1.write_all(format!("{line}\n").as_bytes()).await?)
     }
 
     async fn ask(&self, server: SocketAddr, method: Method, path: &str, body: String) -> anyhow::Result<()> {
@@ -145,6 +171,25 @@ impl Servers {
         anyhow::ensure!(answer.status.is_success(), "{path}: {}", answer.status);
         Ok(())
     }
+}
+
+fn instance_of(id: &str) -> String {
+    format!("/v1/services/reviews/instances/{id}")
+}
+
+/// The stand-in of the adapter's own tests, as a process. It writes `cf.yaml`.
+async fn start_copilot(scratch: &Path, tools: &Tools) -> anyhow::Result<(Child, ChildStdin)> {
+    let mut command = Command::new(tools.own("examples/copilot")?);
+    command.arg(scratch).arg(free_address()?.port().to_string()).arg(SERVICE_PORT.to_string());
+    let mut child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let written = async {
+        while !scratch.join("cf.yaml").exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), written).await?;
+    let stdin = child.stdin.take().context("a pipe")?;
+    Ok((child, stdin))
 }
 
 fn node_of(id: &str) -> String {

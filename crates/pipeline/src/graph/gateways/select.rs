@@ -10,7 +10,8 @@ use pilot_model::{Config, Gateway, MeshOptions, Protocol, Proxy, ProxyType};
 
 use super::RuleKey;
 use crate::graph::inputs::Inputs;
-use crate::graph::registry::{Registry, Served};
+use crate::graph::registry::Registry;
+use crate::graph::serving::Served;
 
 /// A service with this label is called at the port that its workload listens at.
 const NO_PORT_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pilot_base::{Host, Name};
+use pilot_base::{Host, Keyed, Name};
 use pilot_envoy::{
     Faults, Outcome, ProxyPatches, RouteSide, added_clusters, added_extensions, added_listeners,
     patch_cluster, patch_listener, patch_route_configuration,
@@ -29,11 +29,11 @@ pub(in crate::graph) struct Own {
     pub(super) faults: Faults,
 }
 
-pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> Table<Arc<Audience>, Own> {
+pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> Table<Keyed<Audience>, Own> {
     let patched = graph.tally("patched audiences", |feeds| {
-        feeds.from(&audiences.all, |audience: &Arc<Audience>, _, out| {
+        feeds.from(&audiences.all, |audience: &Keyed<Audience>, _, out| {
             if audience.patches.is_some() {
-                out.emit(Arc::clone(audience), (), ());
+                out.emit(audience.clone(), (), ());
             }
         });
     });
@@ -52,7 +52,7 @@ pub(super) fn declare(graph: &mut Graph, audiences: Audiences, parts: Parts) -> 
 }
 
 struct Build<'r, 'a> {
-    audience: &'r Arc<Audience>,
+    audience: &'r Keyed<Audience>,
     patches: &'r ProxyPatches,
     parts: Parts,
     reader: &'r Reader<'a>,

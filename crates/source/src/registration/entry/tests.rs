@@ -1,6 +1,6 @@
 use pilot_model::{Object, Protocol, Resolution, ServiceEntry};
 
-use crate::registration::{Instance, InstancePort, Registration, RegistryOptions};
+use crate::registration::{Entries, Instance, InstancePort, Registration, RegistryOptions};
 
 fn instance(id: &str, address: &str, port: u32, metadata: &[(&str, &str)]) -> Instance {
     let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -8,14 +8,25 @@ fn instance(id: &str, address: &str, port: u32, metadata: &[(&str, &str)]) -> In
     Instance { id: id.into(), address: address.into(), ports, metadata, ..Instance::default() }
 }
 
-fn read(name: &str, instances: Vec<Instance>) -> (Option<ServiceEntry>, Vec<String>) {
+fn read_all(name: &str, instances: Vec<Instance>) -> (Vec<ServiceEntry>, Vec<String>) {
     let registration = Registration { name: name.into(), instances, ..Registration::default() };
-    let (object, issues) = RegistryOptions::new("consul", "service.consul").entry(&registration);
-    let entry = object.map(|object| match object {
-        Object::ServiceEntry(config) => config.spec,
-        other => panic!("not a ServiceEntry: {other:?}"),
+    let Entries { made, issues, .. } =
+        RegistryOptions::new("consul", "service.consul").entries(&registration);
+    let entries = made.into_iter().filter_map(|made| match made.object {
+        Some(Object::ServiceEntry(config)) => Some(config.spec),
+        _ => None,
     });
-    (entry, issues.iter().map(ToString::to_string).collect())
+    (entries.collect(), issues.iter().map(ToString::to_string).collect())
+}
+
+fn read(name: &str, instances: Vec<Instance>) -> (Option<ServiceEntry>, Vec<String>) {
+    let (mut entries, issues) = read_all(name, instances);
+    assert!(entries.len() < 2, "{entries:?}");
+    (entries.pop(), issues)
+}
+
+fn addresses(entry: &ServiceEntry) -> Vec<&str> {
+    entry.endpoints.iter().map(|endpoint| endpoint.address.as_str()).collect()
 }
 
 #[test]
@@ -101,4 +112,51 @@ fn of_made_up_ports_not_too_many_are_used() {
     let (entry, issues) = read("reviews", many);
     assert_eq!(entry.unwrap().ports.len(), 16);
     assert!(issues[0].contains("istio-service-port"), "{issues:?}");
+}
+
+#[test]
+fn an_instance_with_a_host_of_its_own_leaves_its_siblings_where_they_are() {
+    let own = instance("b", "10.0.0.2", 9080, &[("istio-host", "Other.example.com")]);
+    let wrong = instance("c", "10.0.0.3", 9080, &[("istio-host", "no host!")]);
+    let (entries, issues) = read_all("reviews", vec![instance("a", "10.0.0.1", 9080, &[]), own, wrong]);
+    let told: Vec<_> = entries.iter().map(|entry| (entry.hosts[0].as_str(), addresses(entry))).collect();
+    assert_eq!(
+        told,
+        [("other.example.com", vec!["10.0.0.2"]), ("reviews.service.consul", vec!["10.0.0.1", "10.0.0.3"])]
+    );
+    assert!(
+        issues.len() == 1 && issues[0].contains("instances[c].host: \"no host!\" is not a host name"),
+        "{issues:?}"
+    );
+}
+
+#[test]
+fn a_name_among_addresses_does_not_have_all_of_them_looked_up() {
+    let by_address = |id: &str| instance(id, "10.0.0.1", 9080, &[]);
+    let by_name = |id: &str| instance(id, "host.example.com", 9080, &[]);
+    let (entry, issues) = read("reviews", vec![by_address("a"), by_address("b"), by_name("c")]);
+    let entry = entry.unwrap();
+    assert_eq!((entry.resolution, entry.endpoints.len()), (Resolution::Static, 2));
+    assert!(
+        issues.len() == 1 && issues[0].contains("instances[c]: \"host.example.com\" is a name"),
+        "{issues:?}"
+    );
+    // One address among names takes nobody away: proxies can look that up too.
+    let (entry, issues) = read("reviews", vec![by_address("a"), by_name("b"), by_name("c")]);
+    let entry = entry.unwrap();
+    assert_eq!((entry.resolution, entry.endpoints.len(), issues.len()), (Resolution::Dns, 3, 0));
+}
+
+#[test]
+fn weights_have_limits_and_none_means_that_it_is_not_called() {
+    let weighed = |id: &str, weight: &str| instance(id, "10.0.0.1", 9080, &[("istio-weight", weight)]);
+    let all = vec![weighed("a", "0"), weighed("b", "7"), weighed("c", "99999999999"), weighed("d", "much")];
+    let (entry, issues) = read("reviews", all);
+    let weights: Vec<u32> = entry.unwrap().endpoints.iter().map(|endpoint| endpoint.weight).collect();
+    assert_eq!(weights, [7, 65_535, 0]);
+    let all = issues.join("\n");
+    assert!(
+        all.contains("instances[c]: the weight 4294967295 counts as 65535") && all.contains("\"much\""),
+        "{all}"
+    );
 }

@@ -1,0 +1,334 @@
+//! Keeps entries true: who left, how workloads are, and who stays away for too long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use pilot_config::Tree;
+use pilot_model::{ConfigId, Kind};
+use pilot_source_kube::{
+    Call, CallError, Change, Client, Content, Follow, Look, Resource, Update, Verdict, What, place_of,
+};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::entry::{self, CONNECTED, CONTROLLER, DISCONNECTED, Farewell, GROUP};
+use super::{Pending, Registration, Shown, get};
+use crate::attempts::{Attempts, is_left, until};
+
+const CAPACITY: usize = 64;
+/// Entries that somebody else's workloads left are given so much more time: he is to look after them first.
+const OTHERS: u32 = 10;
+/// So long streams may take to end when the server ends.
+const FAREWELLS: Duration = Duration::from_secs(1);
+
+/// Runs beside a [`Registration`].
+pub struct Keeper {
+    registration: Registration,
+    client: Client,
+    pending: BTreeMap<ConfigId, Pending>,
+    away: BTreeMap<ConfigId, Away>,
+    writing: Attempts<ConfigId>,
+    leaving: Attempts<ConfigId>,
+}
+
+/// A workload that is not there.
+struct Away {
+    /// When it left, as its entry says.
+    since: String,
+    /// When it is given up, counted from when we heard of it: clocks of others are not believed.
+    until: Instant,
+}
+
+/// What annotations of an entry say.
+struct Seen {
+    controller: String,
+    since: String,
+    is_ours: bool,
+}
+
+struct EntryLook;
+
+impl Look for EntryLook {
+    type Value = Seen;
+
+    fn look(&self, object: Tree<'_>) -> Verdict<Seen> {
+        let text = |name: &str| object.text_at(&["metadata", "annotations", name]).to_owned();
+        let is_here = !text(CONNECTED).is_empty();
+        let since = if is_here { String::new() } else { text(DISCONNECTED) };
+        let is_ours = !text(GROUP).is_empty() || !text(CONTROLLER).is_empty();
+        Verdict::Take(Seen { controller: text(CONTROLLER), since, is_ours }, Vec::new())
+    }
+}
+
+struct GroupLook;
+
+impl Look for GroupLook {
+    type Value = ();
+
+    fn look(&self, _: Tree<'_>) -> Verdict<()> {
+        Verdict::Take((), Vec::new())
+    }
+}
+
+enum Message {
+    Entries(Update<Seen>),
+    Groups(Update<()>),
+}
+
+impl Keeper {
+    pub(super) fn new(registration: Registration) -> Self {
+        Self {
+            client: registration.0.client.at_leisure(),
+            registration,
+            pending: BTreeMap::new(),
+            away: BTreeMap::new(),
+            writing: Attempts::new("entries of workloads are not up to date"),
+            leaving: Attempts::new("entries of workloads that are gone are not cleaned up"),
+        }
+    }
+
+    /// Runs until `stop`; what was said until then is written.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let (teller, mut messages) = mpsc::channel(CAPACITY);
+        let mut following = JoinSet::new();
+        self.follow(&teller, &mut following);
+        drop(teller);
+        let register = Arc::clone(&self.registration.0);
+        tokio::pin!(stop);
+        loop {
+            self.listen();
+            self.write().await;
+            self.give_up().await;
+            let due = self.due();
+            tokio::select! {
+                () = register.notes.news.notified() => {}
+                message = messages.recv() => match message {
+                    Some(message) => self.hear(message).await,
+                    None => break,
+                },
+                () = until(due) => {}
+                () = &mut stop => break,
+            }
+        }
+        let farewells = async {
+            while !register.present.lock().is_empty() {
+                register.notes.news.notified().await;
+            }
+        };
+        // Streams end at the same time as we do.
+        let _late = tokio::time::timeout(FAREWELLS, farewells).await;
+        self.listen();
+        // There is no time to wait any more.
+        self.writing = Attempts::new("entries of workloads that left now are not up to date");
+        self.write().await;
+    }
+
+    /// When there is something to do though nobody says anything.
+    fn due(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let open: BTreeSet<ConfigId> = self.pending.keys().cloned().collect();
+        let (gone, away): (Vec<_>, Vec<_>) = self.away.iter().partition(|(_, away)| away.until <= now);
+        let next = away.into_iter().map(|(_, away)| away.until).min();
+        let gone: BTreeSet<ConfigId> = gone.into_iter().map(|(id, _)| id.clone()).collect();
+        [self.writing.due(&open), self.leaving.due(&gone), next].into_iter().flatten().min()
+    }
+
+    fn follow(&self, teller: &mpsc::Sender<Message>, tasks: &mut JoinSet<()>) {
+        let register = &self.registration.0;
+        let (client, mut places, to) = (register.client.clone(), register.places.clone(), teller.clone());
+        tasks.spawn(async move {
+            let Some(place) = place_of(&mut places, Kind::WorkloadEntry).await else { return };
+            follow_metadata(Follow { client, place, look: Arc::new(EntryLook) }, to, Message::Entries).await;
+        });
+        let (client, mut places, to) = (register.client.clone(), register.places.clone(), teller.clone());
+        tasks.spawn(async move {
+            let Some(place) = place_of(&mut places, Kind::WorkloadGroup).await else { return };
+            follow_metadata(Follow { client, place, look: Arc::new(GroupLook) }, to, Message::Groups).await;
+        });
+    }
+
+    /// Takes what streams have said. What they said before and is not written yet counts no more.
+    fn listen(&mut self) {
+        for (id, news) in std::mem::take(&mut *self.registration.0.notes.open.lock()) {
+            let pending = self.pending.entry(id).or_default();
+            pending.left = news.left.or(pending.left);
+            pending.health = news.health.or(pending.health.take());
+        }
+    }
+
+    async fn hear(&mut self, message: Message) {
+        match message {
+            Message::Entries(Update::Changed { changes, .. }) => {
+                for Change { id, what, .. } in changes {
+                    match what {
+                        What::Put(seen) => self.see(id, seen),
+                        What::Gone => drop(self.away.remove(&id)),
+                        What::Same => {}
+                    }
+                }
+            }
+            Message::Groups(Update::Changed { changes, .. }) => {
+                let new = changes.into_iter().filter(|change| matches!(change.what, What::Put(())));
+                for Change { id, .. } in new {
+                    self.enter_again(&id).await;
+                }
+            }
+            Message::Entries(Update::Trouble(_) | Update::Well)
+            | Message::Groups(Update::Trouble(_) | Update::Well) => {}
+        }
+    }
+
+    fn see(&mut self, id: ConfigId, seen: Seen) {
+        let Seen { controller, since, is_ours } = seen;
+        if since.is_empty() || !is_ours {
+            self.away.remove(&id);
+            return;
+        }
+        if self.away.get(&id).is_some_and(|away| away.since == since) {
+            return;
+        }
+        let options = &self.registration.0.options;
+        let own = controller == options.instance;
+        let patience = if own { options.grace } else { options.grace * OTHERS };
+        self.away.insert(id, Away { since, until: Instant::now() + patience });
+    }
+
+    /// A group that is new, or was made anew: entries of it went with the old one, but workloads may still be there.
+    async fn enter_again(&self, group: &ConfigId) {
+        let register = &self.registration.0;
+        let here: Vec<_> = {
+            let present = register.present.lock();
+            let of_group = present.values().filter(|known| {
+                known.workload.group == group.name && known.workload.id.namespace == group.namespace
+            });
+            of_group.map(|known| (known.workload.clone(), known.since)).collect()
+        };
+        for (workload, since) in here {
+            // They proved who they are when they came.
+            if let Err(error) = register.enter(&workload, since, Shown::Unasked).await {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    /// Writes what may be written now.
+    async fn write(&mut self) {
+        for (id, mut pending) in std::mem::take(&mut self.pending) {
+            if !self.writing.may(&id) {
+                self.pending.insert(id, pending);
+                continue;
+            }
+            let written = self.write_one(&id, &mut pending).await;
+            self.writing.note(&id, &written);
+            // Somebody else wrote at the same time, perhaps the same; it is looked at again.
+            if written.is_err() {
+                self.pending.insert(id, pending);
+            }
+        }
+    }
+
+    async fn write_one(&self, id: &ConfigId, pending: &mut Pending) -> Result<(), CallError> {
+        let register = &self.registration.0;
+        let instance = register.options.instance.as_str();
+        let path = self.path(id)?;
+        if let Some((health, at)) = &pending.health {
+            let Some(entry) = get(&self.client, &path).await? else { return Ok(()) };
+            if let Some(patch) = entry::health(&entry, instance, (health, *at)) {
+                self.call(Call::merge(&format!("{path}/status"), patch.to_string())).await?;
+            }
+            pending.health = None;
+        }
+        if let Some(times) = pending.left {
+            let Some(entry) = get(&self.client, &path).await? else { return Ok(()) };
+            if let Some(patch) = entry::disconnected(&entry, instance, times) {
+                self.call(Call::merge(&path, patch.to_string())).await?;
+                tracing::info!("WorkloadEntry {id} is disconnected");
+                register.metrics.registrations().left.inc();
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, id: &ConfigId) -> Result<String, CallError> {
+        let path = self.registration.0.path(Kind::WorkloadEntry, id);
+        path.map_err(|error| CallError::Unreachable(error.to_string()))
+    }
+
+    /// What is gone needs no change.
+    async fn call(&self, call: Call<'_>) -> Result<(), CallError> {
+        match self.client.call(call).await {
+            Err(error) if error.status() == Some(404) => Ok(()),
+            called => called.map(|_| ()),
+        }
+    }
+
+    /// Takes leave of those who were away for too long.
+    async fn give_up(&mut self) {
+        let now = Instant::now();
+        let due: Vec<ConfigId> =
+            self.away.iter().filter(|(_, away)| away.until <= now).map(|(id, _)| id.clone()).collect();
+        for id in due {
+            if !self.leaving.may(&id) {
+                continue;
+            }
+            let left = self.leave(&id).await;
+            self.leaving.note(&id, &left);
+            if is_left(&left) {
+                self.registration.0.metrics.registrations().failed.inc();
+            } else {
+                // If somebody wrote to it in between, a watch tells.
+                self.away.remove(&id);
+            }
+        }
+    }
+
+    async fn leave(&self, id: &ConfigId) -> Result<(), CallError> {
+        let path = self.path(id)?;
+        let Some(entry) = get(&self.client, &path).await? else { return Ok(()) };
+        match entry::farewell(&entry) {
+            Farewell::Nothing => Ok(()),
+            Farewell::Forget(patch) => {
+                self.call(Call::merge(&format!("{path}/status"), patch.to_string())).await
+            }
+            Farewell::Delete => {
+                let call =
+                    Call { method: Method::DELETE, ..Call::post(&path, unchanged(&entry).to_string()) };
+                self.call(call).await?;
+                tracing::info!("WorkloadEntry {id} is deleted: its workload did not come back");
+                self.registration.0.metrics.registrations().deleted.inc();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Options that let an object be deleted only if nobody wrote to it in between.
+fn unchanged(entry: &Value) -> Value {
+    let version = &entry["metadata"]["resourceVersion"];
+    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"resourceVersion": version}})
+}
+
+/// Follows the same objects without what they say, wherever they stand.
+async fn follow_metadata<L: Look>(
+    follow: Follow<L>,
+    to: mpsc::Sender<Message>,
+    wrap: impl Fn(Update<L::Value>) -> Message + Send,
+) {
+    let mut whole = follow.place;
+    let metadata = |resource: &Resource| Resource { content: Content::Metadata, ..resource.clone() };
+    let (moving, place) = watch::channel(metadata(&whole.borrow_and_update()));
+    let moves = async {
+        while whole.changed().await.is_ok() {
+            moving.send_replace(metadata(&whole.borrow_and_update()));
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = Follow { place, ..follow }.run(to, wrap) => {}
+        () = moves => {}
+    }
+}

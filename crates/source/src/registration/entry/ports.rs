@@ -1,0 +1,77 @@
+//! The ports of a service, as its instances have them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pilot_base::Name;
+use pilot_model::{EntryPort, Protocol};
+
+use super::Reading;
+use super::instance::{is_port, path, shortened};
+use crate::registration::metadata::Metadata;
+use crate::registration::{Instance, InstancePort};
+
+/// A service of which every instance listens at another port is meant to be called at one, which somebody has to say.
+const MAX_PORTS: usize = 16;
+
+/// A port of the service: its number, and the name of the port of instances behind it.
+pub(super) type PortKey<'a> = (u16, &'a str);
+
+impl Reading<'_> {
+    /// Every instance serves each port of the service with its own port of that name.
+    pub(super) fn ports<'a>(&mut self, instances: &'a [Instance]) -> BTreeMap<PortKey<'a>, EntryPort> {
+        let mut out: BTreeMap<PortKey<'a>, EntryPort> = BTreeMap::new();
+        for instance in instances {
+            let metadata = Metadata::new(&instance.metadata);
+            let set = self.set_port(instance, &metadata);
+            for port in &instance.ports {
+                let number = port.service_port.or(set).or(self.options.service_port).unwrap_or(port.number);
+                let Ok(number) = u16::try_from(number) else { continue };
+                let protocol = protocol(port, &metadata);
+                let known = out.entry((number, &port.name)).or_insert_with(|| EntryPort {
+                    number,
+                    name: port_name(number),
+                    protocol,
+                    target_port: None,
+                });
+                if known.protocol != protocol && known.protocol == Protocol::Auto {
+                    known.protocol = protocol;
+                }
+            }
+        }
+        let mut numbers = BTreeSet::new();
+        let before = out.len();
+        out.retain(|(number, _), _| numbers.insert(*number));
+        if out.len() < before {
+            self.issue("ports", "two ports of different names have one number; the first by name counts");
+        }
+        if out.len() > MAX_PORTS {
+            let message = format!("instances listen at {} ports, of which {MAX_PORTS} are used", out.len());
+            self.issue("ports", format!("{message}; set istio-service-port in their metadata"));
+            out = out.into_iter().take(MAX_PORTS).collect();
+        }
+        out
+    }
+
+    /// The port by which an instance with one port wants to be called.
+    fn set_port(&mut self, instance: &Instance, metadata: &Metadata<'_>) -> Option<u32> {
+        let text = metadata.setting("service-port")?;
+        let number = text.trim().parse::<u32>().ok().filter(|port| is_port(*port));
+        if number.is_none() {
+            let why = format!("istio-service-port: {:?} is not a port", shortened(text));
+            self.issue(path(instance), why);
+        }
+        number.filter(|_| instance.ports.len() == 1)
+    }
+}
+
+/// What is said for the whole instance counts for ports that say nothing themselves.
+fn protocol(port: &InstancePort, metadata: &Metadata<'_>) -> Protocol {
+    let said =
+        if port.protocol.is_empty() { metadata.protocol().unwrap_or_default() } else { &port.protocol };
+    Protocol::parse(said)
+}
+
+/// The same in every registry, so that what they say of one port goes together.
+fn port_name(number: u16) -> Name {
+    Name::from(format!("port-{number}"))
+}
