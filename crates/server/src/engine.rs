@@ -533,8 +533,9 @@ impl Worker {
         for (id, waiting) in seats {
             // A stream that left before it was seated has no audience any more.
             let seat = self.pipeline.audience_of(id).and_then(|a| self.publisher.seat(id, &a));
-            if let Some(seat) = seat {
-                let _left = waiting.send(seat);
+            // Or it left in this very round, and then its seat was given free before it was there.
+            if seat.is_some_and(|seat| waiting.send(seat).is_err()) {
+                self.publisher.leave(id);
             }
         }
         if self.ledger.publish() {
@@ -596,3 +597,6 @@ impl Worker {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

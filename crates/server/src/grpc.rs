@@ -20,8 +20,10 @@ use crate::certificate_service::CertificateService;
 use crate::engine::EngineHandle;
 use crate::gather::Gather;
 use crate::identity::Issuance;
+use crate::lanes::Lanes;
 use crate::metrics::Metrics;
 use crate::registration::Registrar;
+use crate::shared_bodies::SharedBodies;
 use crate::stream::Hub;
 use crate::tls::{self, TlsConfig};
 
@@ -78,12 +80,11 @@ impl GrpcServer {
         let (end, ending) = watch::channel(false);
         let max_age = options.max_connection_age;
         let admission = options.streams_per_second.and_then(Admission::new).map(Mutex::new);
-        let (bodies, lanes) = Default::default();
         let clock = Arc::clone(engine.clock());
         let hub = Hub {
             engine,
-            bodies,
-            lanes,
+            bodies: SharedBodies::default(),
+            lanes: Lanes::new(Arc::clone(&clock)),
             admission,
             gate,
             registrar,
@@ -132,7 +133,7 @@ impl GrpcServer {
         tokio::select! {
             () = &mut stop => {}
             () = self.hub.bodies.sweep() => {}
-            () = self.hub.lanes.release(&*self.hub.clock) => {}
+            () = self.hub.lanes.release() => {}
             // A port that ends by itself takes the others along: half a server is none.
             Some(ended) = serving.join_next() => return ended.unwrap_or(Ok(())),
         }

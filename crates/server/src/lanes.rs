@@ -1,38 +1,61 @@
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilot_base::{Clock, Micros};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, oneshot};
 
 /// Who may send a large response now.
 ///
 /// What is small, such as word of an endpoint that is gone, never waits. What is large waits for a place, in the order of
-/// asking, so that few large responses stand before a small one in the processor's queue, however many proxies are pushed
-/// to. What a new proxy is sent first has places of its own and does not wait behind a push to everybody. There a place is
-/// taken only while a response is put together, so no client can keep one, and none is idle while somebody waits.
+/// asking, so that few large responses stand before a small one in the processor's queue, however many proxies come or are
+/// pushed to. What a new proxy is sent first has places of its own and does not wait behind a push to everybody.
 ///
-/// What was put together still has to be written and read, over a network that may be slow. So the tables of a push keep
-/// their places until the client has answered, or for a while; and they let small news go first that everybody is being
-/// told: a new service has reached all proxies before the first is sent its table of routes.
+/// What was put together still has to be written and read, over a network that may be slow. So a push keeps its place until
+/// the client has answered, or for a while; and pushes let small news go first that everybody is being told: a new service
+/// has reached all proxies before the first is sent its table of routes.
+///
+/// Invariant: the time for which a place is had begins when it is given, whether who asked for it sees that or not. A client
+/// that does not read keeps its stream from running, and so from giving back what it was given.
 pub(crate) struct Lanes {
-    first: Arc<Semaphore>,
-    push: Arc<Semaphore>,
-    /// Places that wait for an answer, and until when, the oldest first.
-    kept: Mutex<VecDeque<(Micros, Kept)>>,
-    /// Somebody keeps a place.
-    keeps: Notify,
+    first: Arc<Places>,
+    push: Arc<Places>,
     news: Mutex<News>,
 }
 
-/// A place that is kept until it is dropped, or for long enough. Who stops reading stops dropping, too.
-type Kept = Weak<Mutex<Option<OwnedSemaphorePermit>>>;
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// What a proxy is sent before it has anything. Its place is had only while it is put together.
+    First,
+    Push,
+}
 
-/// What keeps a place.
-pub(crate) struct Keeping {
-    _place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+/// A place, until it is dropped or was had for long enough.
+pub(crate) struct Place(Arc<Seat>);
+
+struct Seat {
+    /// Nothing once it was given back.
+    of: Mutex<Option<Arc<Places>>>,
+}
+
+struct Places {
+    clock: Arc<dyn Clock>,
+    /// For how long a place may be had before what it was asked for is sent.
+    patience: Micros,
+    queue: Mutex<Queue>,
+    /// A place was given, so there is a time to wait for.
+    given: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    free: usize,
+    waiting: VecDeque<oneshot::Sender<Place>>,
+    /// Until when places are had, each under a number of its own.
+    had: BTreeMap<(Micros, u64), Weak<Seat>>,
+    count: u64,
 }
 
 /// So many tables of a push may be under way for each processor: enough that none is idle while clients read.
@@ -68,148 +91,149 @@ impl News {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lane {
-    /// What a proxy is sent before it has anything.
-    First,
-    Push,
-}
-
 /// What is no longer than this costs less than waiting does.
 pub(crate) const LARGE: usize = 64 << 10;
 
-impl Default for Lanes {
-    /// As many places as there are processors, and more for what is under way.
-    fn default() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self::new(processors, processors * UNDER_WAY)
-    }
-}
-
 impl Lanes {
-    pub(crate) fn new(first: usize, push: usize) -> Self {
-        let lane = |places| Arc::new(Semaphore::new(places));
-        let (kept, keeps, news) = Default::default();
-        Self { first: lane(first), push: lane(push), kept, keeps, news }
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        // One more for each processor, so that it need not wait until who was given a place is run.
+        Self::with_places(2 * processors, processors * UNDER_WAY, clock)
     }
 
-    /// Waits for a place, and with it, if this is a push, until small news has gone first. Lanes are never closed; who is
-    /// there without a place would only be early.
-    pub(crate) async fn place(&self, lane: Lane, clock: &dyn Clock) -> Option<OwnedSemaphorePermit> {
+    pub(crate) fn with_places(first: usize, push: usize, clock: Arc<dyn Clock>) -> Self {
+        let first = Places::new(first, KEPT, Arc::clone(&clock));
+        Self { first, push: Places::new(push, MOST + KEPT, clock), news: Mutex::default() }
+    }
+
+    /// Waits for a place, and with it, if this is a push, until small news has gone first. Nothing comes of it if the lanes
+    /// are gone; who is there without a place would only be early.
+    pub(crate) async fn place(&self, lane: Lane) -> Option<Place> {
         if lane == Lane::First {
-            return Arc::clone(&self.first).acquire_owned().await.ok();
+            return self.first.ask().await.ok();
         }
-        let place = Arc::clone(&self.push).acquire_owned().await.ok();
+        let place = self.push.ask().await.ok();
+        let latest = self.push.clock.micros() + MOST;
         loop {
-            let now = clock.micros();
-            let Some(over) = self.news.lock().over_at(now) else { return place };
+            let now = self.push.clock.micros();
+            let over = self.news.lock().over_at(now).map(|over| over.min(latest));
+            let Some(over) = over.filter(|over| now < *over) else { return place };
             tokio::time::sleep(Duration::from_micros(over - now)).await;
         }
     }
 
-    /// Keeps a place while a client reads what it was taken for.
-    pub(crate) fn keep(&self, place: OwnedSemaphorePermit, now: Micros) -> Keeping {
-        let place = Arc::new(Mutex::new(Some(place)));
-        self.kept.lock().push_back((now + KEPT, Arc::downgrade(&place)));
-        self.keeps.notify_one();
-        Keeping { _place: place }
+    /// A client begins to read what a place was taken for.
+    pub(crate) fn keep(&self, place: &Place) {
+        let until = self.push.clock.micros() + KEPT;
+        self.push.queue.lock().is_had(until, &place.0);
+        self.push.given.notify_one();
     }
 
-    /// Gives places to others that were kept for long enough. Sleeps while none is.
-    pub(crate) async fn release(&self, clock: &dyn Clock) {
-        loop {
-            let now = clock.micros();
-            match self.release_until(now) {
-                Some(next) => tokio::time::sleep(Duration::from_micros(next - now)).await,
-                None => self.keeps.notified().await,
-            }
-        }
-    }
-
-    /// Tells when the next one has been kept for long enough.
-    fn release_until(&self, now: Micros) -> Option<Micros> {
-        let mut kept = self.kept.lock();
-        while let Some((until, place)) = kept.front() {
-            match place.upgrade() {
-                Some(_) if *until > now => return Some(*until),
-                Some(place) => drop(place.lock().take()),
-                None => {}
-            }
-            kept.pop_front();
-        }
-        None
+    /// Gives places to others that were had for long enough, for as long as it is asked.
+    pub(crate) async fn release(&self) {
+        tokio::join!(self.first.release(), self.push.release());
     }
 
     /// Something small and new was told.
-    pub(crate) fn told(&self, now: Micros) {
-        self.news.lock().told(now);
+    pub(crate) fn told(&self) {
+        self.news.lock().told(self.push.clock.micros());
+    }
+}
+
+impl Places {
+    fn new(free: usize, patience: Micros, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let queue = Mutex::new(Queue { free, ..Queue::default() });
+        Arc::new(Self { clock, patience, queue, given: Notify::new() })
+    }
+
+    fn ask(self: &Arc<Self>) -> oneshot::Receiver<Place> {
+        let (give, given) = oneshot::channel();
+        let mut queue = self.queue.lock();
+        if queue.free == 0 {
+            queue.waiting.push_back(give);
+            return given;
+        }
+        queue.free -= 1;
+        let place = self.give(&mut queue);
+        drop(queue);
+        // Whoever asked is about to wait for it.
+        let _taken = give.send(place);
+        given
+    }
+
+    /// Somebody has a place less: the next one has it, or nobody.
+    fn freed(self: &Arc<Self>) {
+        let mut queue = self.queue.lock();
+        while let Some(next) = queue.waiting.pop_front() {
+            if next.is_closed() {
+                continue;
+            }
+            match next.send(self.give(&mut queue)) {
+                Ok(()) => return,
+                // Who asked has just left. This is not given back as places are: it goes to the one after.
+                Err(place) => drop(place.0.of.lock().take()),
+            }
+        }
+        queue.free += 1;
+    }
+
+    fn give(self: &Arc<Self>, queue: &mut Queue) -> Place {
+        let seat = Arc::new(Seat { of: Mutex::new(Some(Arc::clone(self))) });
+        queue.is_had(self.clock.micros() + self.patience, &seat);
+        self.given.notify_one();
+        Place(seat)
+    }
+
+    /// Sleeps while no place is had.
+    async fn release(&self) {
+        loop {
+            let now = self.clock.micros();
+            let next = self.release_until(now).map(|next| Duration::from_micros(next - now));
+            tokio::select! {
+                // One may have been given that is had for less long.
+                () = self.given.notified() => {}
+                () = tokio::time::sleep(next.unwrap_or_default()), if next.is_some() => {}
+            }
+        }
+    }
+
+    /// Tells when the next one has been had for long enough.
+    fn release_until(&self, now: Micros) -> Option<Micros> {
+        loop {
+            let mut queue = self.queue.lock();
+            let (&(until, _), seat) = queue.had.first_key_value()?;
+            let seat = seat.upgrade();
+            if until > now && seat.is_some() {
+                return Some(until);
+            }
+            queue.had.pop_first();
+            drop(queue);
+            seat.iter().for_each(|seat| seat.give_back());
+        }
+    }
+}
+
+impl Queue {
+    fn is_had(&mut self, until: Micros, seat: &Arc<Seat>) {
+        self.count += 1;
+        self.had.insert((until, self.count), Arc::downgrade(seat));
+    }
+}
+
+impl Seat {
+    fn give_back(&self) {
+        let of = self.of.lock().take();
+        if let Some(places) = of {
+            places.freed();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.give_back();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use tokio::sync::OwnedSemaphorePermit;
-
-    use super::{KEPT, Lane, Lanes, MOST, News, SILENCE};
-    use crate::SystemClock;
-
-    fn take(lanes: &Lanes, lane: Lane) -> Option<OwnedSemaphorePermit> {
-        let clock = SystemClock::default();
-        match pin!(lanes.place(lane, &clock)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(place) => place,
-            Poll::Pending => None,
-        }
-    }
-
-    #[test]
-    fn a_place_is_kept_until_the_client_answers_or_for_long_enough() {
-        let lanes = Lanes::new(1, 1);
-        let answered = lanes.keep(take(&lanes, Lane::Push).expect("it is free"), 0);
-        assert!(take(&lanes, Lane::Push).is_none());
-        drop(answered);
-        let silent = lanes.keep(take(&lanes, Lane::Push).expect("it is free again"), 10);
-        assert_eq!(lanes.release_until(KEPT), Some(KEPT + 10));
-        assert!(take(&lanes, Lane::Push).is_none());
-        assert_eq!(lanes.release_until(KEPT + 10), None);
-        assert!(take(&lanes, Lane::Push).is_some(), "nobody waits for that client any more");
-        drop(silent);
-        assert!(lanes.kept.lock().is_empty());
-    }
-
-    #[test]
-    fn a_push_lets_small_news_go_first_but_not_for_ever() {
-        let mut news = News::default();
-        assert_eq!(news.over_at(10 * MOST), None, "there is none");
-        let start = 10 * MOST;
-        news.told(start);
-        assert_eq!(news.over_at(start), Some(start + SILENCE));
-        assert_eq!(news.over_at(start + SILENCE), None);
-        let mut now = start;
-        while now < start + 2 * MOST {
-            now += SILENCE / 2;
-            news.told(now);
-            assert_eq!(news.over_at(now).is_some(), now < start + MOST, "{now}: news without end");
-        }
-        now += SILENCE;
-        news.told(now);
-        assert!(news.over_at(now).is_some(), "it was silent, so this is news again");
-    }
-
-    #[test]
-    fn a_new_proxy_does_not_wait_behind_a_push() {
-        let lanes = Lanes::new(1, 1);
-        let clock = SystemClock::default();
-        let cx = &mut Context::from_waker(Waker::noop());
-        let pushing = take(&lanes, Lane::Push).expect("nobody pushes yet");
-        let mut second = pin!(lanes.place(Lane::Push, &clock));
-        let mut third = pin!(lanes.place(Lane::Push, &clock));
-        assert!(second.as_mut().poll(cx).is_pending() && third.as_mut().poll(cx).is_pending());
-        assert!(take(&lanes, Lane::First).is_some());
-        drop(pushing);
-        assert!(third.as_mut().poll(cx).is_pending(), "it asked later");
-        assert!(second.as_mut().poll(cx).is_ready());
-    }
-}
+mod tests;

@@ -64,6 +64,11 @@ impl Publisher {
         self.feeds.get(audience).map(|feed| feed.borrow().manifests.version)
     }
 
+    #[cfg(test)]
+    pub(crate) fn seats(&self) -> usize {
+        self.seats.len()
+    }
+
     pub(crate) fn leave(&mut self, proxy: ProxyId) {
         self.seats.remove(&proxy);
     }

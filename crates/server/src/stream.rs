@@ -10,7 +10,7 @@ use pilot_base::{Clock, Hash64, Micros, Millis, Name};
 use pilot_ca::SpiffeId;
 use pilot_model::{Proxy, ProxyId};
 use pilot_xds::{Event, Pacing, Protocol, Response, Session, TypeUrl};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tonic::Status;
 
 use crate::admission::Admission;
@@ -19,7 +19,7 @@ use crate::body::Outgoing;
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
-use crate::lanes::{Keeping, LARGE, Lane, Lanes};
+use crate::lanes::{self, LARGE, Lane, Lanes};
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::node;
@@ -237,7 +237,7 @@ struct Stream {
     /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
     turn: Option<Turn>,
     /// The place of what the client is reading.
-    keeping: Option<(TypeUrl, Keeping)>,
+    keeping: Option<(TypeUrl, lanes::Place)>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
@@ -257,7 +257,7 @@ struct At {
     unaccepted: Option<Micros>,
 }
 
-type Turn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
+type Turn = Pin<Box<dyn Future<Output = Option<lanes::Place>> + Send>>;
 
 impl Stream {
     async fn run<M: Incoming>(mut self, first: M, mut incoming: Messages<M>) -> Status {
@@ -318,6 +318,10 @@ impl Stream {
             self.hub.metrics.pushes.queued(now.saturating_sub(cause.published));
         }
         self.place.version = news.manifests.version;
+        // Who came back with what it has may never be told anything of routes.
+        if self.session.is_up_to_date() {
+            self.lane = Lane::Push;
+        }
         self.session.update(news.manifests);
     }
 
@@ -403,25 +407,26 @@ impl Stream {
             began = self.send(&response, began);
             sent = Some(began);
             if self.lane == Lane::Push && self.session.is_news(&response) {
-                self.hub.lanes.told(began);
+                self.hub.lanes.told();
             }
         }
         if self.turn.is_none() && self.session.holds_back() {
             let (hub, lane) = (Arc::clone(&self.hub), self.lane);
-            self.turn = Some(Box::pin(async move { hub.lanes.place(lane, &*hub.clock).await }));
+            self.turn = Some(Box::pin(async move { hub.lanes.place(lane).await }));
         }
         self.hub.bodies.touched();
         sent
     }
 
-    /// Sends what a place was waited for, as it is now. The place is kept until the client has answered.
-    fn send_large(&mut self, place: Option<OwnedSemaphorePermit>) {
+    /// Sends what a place was waited for, as it is now. That of a push is kept until the client has answered.
+    fn send_large(&mut self, place: Option<lanes::Place>) {
         self.turn = None;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
-            let sent = self.send(&response, self.hub.clock.micros());
+            self.send(&response, self.hub.clock.micros());
             if response.len(self.session.protocol()) > LARGE {
                 let place = place.filter(|_| self.lane == Lane::Push);
-                self.keeping = place.map(|place| (response.type_url, self.hub.lanes.keep(place, sent)));
+                place.iter().for_each(|place| self.hub.lanes.keep(place));
+                self.keeping = place.map(|place| (response.type_url, place));
                 return;
             }
         }
@@ -510,7 +515,7 @@ fn with_jitter(age: Duration, id: ProxyId) -> Millis {
     age.saturating_add(AFTER).saturating_add(age / 1000 * share)
 }
 
-async fn given(turn: &mut Option<Turn>) -> Option<OwnedSemaphorePermit> {
+async fn given(turn: &mut Option<Turn>) -> Option<lanes::Place> {
     match turn {
         Some(turn) => turn.await,
         None => std::future::pending().await,

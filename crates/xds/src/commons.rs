@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -48,6 +49,8 @@ pub struct Run {
     lens: [usize; 2],
     digest: Digest,
     bodies: [OnceLock<Box<[Bytes]>>; 2],
+    /// Large layers that were seen above this one, and whether they leave all of it to be seen.
+    above: Mutex<VecDeque<(Layer, bool)>>,
     index: OnceLock<FastMap<Name, u32>>,
     used: AtomicBool,
 }
@@ -175,11 +178,20 @@ impl Commons {
         Lookup(manifest.layers().iter().rev().filter(|layer| !layer.is_empty()).map(place).collect())
     }
 
+    /// Does no upper layer hide or replace anything of the layer of a run?
+    pub(crate) fn is_all_seen(&self, run: &Run, manifest: &Manifest, at: usize) -> bool {
+        let is_large = |upper: &Layer| self.is_many(upper.len().min(run.layer.len()));
+        let leaves = |upper: &Layer| {
+            if is_large(upper) { run.is_left_by(upper) } else { are_apart(&run.layer, upper) }
+        };
+        manifest.layers()[at + 1..].iter().all(leaves)
+    }
+
     /// What a client has that has all of a manifest.
     pub(crate) fn digest(&self, manifest: &Manifest) -> Digest {
         let mut digest = Digest::default();
         for at in 0..manifest.layers().len() {
-            match self.run(&manifest.layers()[at]).filter(|_| manifest.is_all_seen(at)) {
+            match self.run(&manifest.layers()[at]).filter(|run| self.is_all_seen(run, manifest, at)) {
                 Some(run) => digest.join(run.digest),
                 None => manifest.seen(at).for_each(|resource| digest.add(resource)),
             }
@@ -188,7 +200,31 @@ impl Commons {
     }
 }
 
+fn are_apart(one: &Layer, other: &Layer) -> bool {
+    let (few, many) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    few.iter().all(|(name, _)| many.get(name).is_none())
+}
+
+/// Layers that stand above one that many share are few; those of single namespaces are small.
+const MOST_ABOVE: usize = 32;
+
 impl Run {
+    fn is_left_by(&self, upper: &Layer) -> bool {
+        let known =
+            self.above.lock().iter().find(|(seen, _)| seen.ptr_eq(upper)).map(|(_, is_left)| *is_left);
+        if let Some(is_left) = known {
+            return is_left;
+        }
+        // It is found out without the lock: others may have other layers above.
+        let is_left = are_apart(&self.layer, upper);
+        let mut above = self.above.lock();
+        if above.len() >= MOST_ABOVE {
+            above.pop_front();
+        }
+        above.push_back((upper.clone(), is_left));
+        is_left
+    }
+
     fn new(layer: &Layer) -> Self {
         let entries: Box<[Arc<Encoded>]> = layer.iter().filter_map(|(_, encoded)| encoded.clone()).collect();
         let mut digest = Digest::default();
@@ -200,6 +236,7 @@ impl Run {
             digest,
             entries,
             bodies: Default::default(),
+            above: Mutex::default(),
             index: OnceLock::new(),
             used: AtomicBool::new(true),
         }

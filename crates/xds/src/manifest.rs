@@ -101,16 +101,6 @@ impl Manifest {
             .filter_map(|(_, encoded)| encoded.as_ref())
     }
 
-    /// Does no upper layer hide or replace anything of one layer?
-    pub(crate) fn is_all_seen(&self, at: usize) -> bool {
-        let layer = &self.layers[at];
-        let apart = |upper: &Layer| {
-            let (few, many) = if upper.len() < layer.len() { (upper, layer) } else { (layer, upper) };
-            few.iter().all(|(name, _)| many.get(name).is_none())
-        };
-        self.layers[at + 1..].iter().all(apart)
-    }
-
     pub fn get(&self, name: &str) -> Option<&Arc<Encoded>> {
         self.layers.iter().rev().find_map(|layer| layer.get(name)).and_then(Option::as_ref)
     }

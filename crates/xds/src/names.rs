@@ -118,6 +118,13 @@ impl Names {
         *self = Self { size: names.size, common: names, ..Self::default() };
     }
 
+    /// Goes by a shared set that has the very same names.
+    pub(crate) fn share(&mut self, names: &Arc<NameSet>) {
+        if !self.is(names) {
+            self.set(Arc::clone(names));
+        }
+    }
+
     /// Is it the very set that was set last, without a look at any name?
     pub(crate) fn is(&self, names: &Arc<NameSet>) -> bool {
         self.more.is_empty() && self.fewer.is_empty() && Arc::ptr_eq(&self.common, names)

@@ -244,6 +244,10 @@ impl Watch {
                 self.unsubscribe(&name);
             }
             self.subscribe_all(asked, |watch, name| !watch.names.contains(name));
+            // Everybody who follows the same change asks for the same names now.
+            if !asked.contains(WILDCARD) {
+                self.names.share(asked);
+            }
         }
         if everything {
             self.want_all();
@@ -384,6 +388,7 @@ impl Watch {
             // As long as it may hold it, it must be told what becomes of it.
             if matches!(holding, Holding::Nothing) {
                 self.unsure.remove(name);
+                self.except.remove(name);
             } else {
                 self.except.insert(name.clone(), Holding::Unknown);
                 self.unsure.insert(name.clone());
@@ -392,7 +397,17 @@ impl Watch {
             self.unsure.remove(name);
             self.except.remove(name);
             self.refused.remove(name);
+        } else if matches!(holding, Holding::Nothing) && !self.base.contains(name) && !self.is_under_way(name)
+        {
+            // Nor has it anything under this name, or would one who asks for everything be sent it: names that are made up
+            // and let go of leave nothing behind.
+            self.unsure.remove(name);
+            self.except.remove(name);
         }
+    }
+
+    fn is_under_way(&self, name: &Name) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.target.contains(name))
     }
 
     /// Did the client ask for everything, and this is not sent at once?
@@ -460,7 +475,8 @@ impl Watch {
             self.wildcard || self.names.cover(run.entries().iter().map(|resource| resource.name()))
         };
         for (at, layer) in target.layers().iter().enumerate() {
-            let run = commons.run(layer).filter(|run| target.is_all_seen(at) && is_covered(run));
+            let run = commons.run(layer);
+            let run = run.filter(|run| commons.is_all_seen(run, target, at) && is_covered(run));
             let Some(run) = run else {
                 for resource in target.seen(at) {
                     if self.wants(resource.name()) {
@@ -745,29 +761,4 @@ fn is_whole_word(text: &str, place: &std::ops::Range<usize>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::named_in;
-    use crate::{Encoded, TypeUrl};
-
-    fn blamed(error: &str, names: &[&str]) -> Vec<String> {
-        let encode = |name: &&str| Arc::new(Encoded::new(TypeUrl::Listener, (*name).into(), b""));
-        let resources: Vec<_> = names.iter().map(encode).collect();
-        named_in(error, &resources.iter().collect::<Vec<_>>())
-            .into_iter()
-            .map(|r| r.name().to_string())
-            .collect()
-    }
-
-    #[test]
-    fn only_whole_names_are_blamed() {
-        let envoy = "Error adding/updating listener(s) 0.0.0.0_8080: filter not found\n";
-        assert_eq!(blamed(envoy, &["0.0.0.0_80", "0.0.0.0_8080", "virtualInbound"]), ["0.0.0.0_8080"]);
-        let clusters = ["outbound|80||a.b", "outbound|80||a.b.c", "outbound|80|v1|a.b"];
-        assert_eq!(blamed("cluster outbound|80||a.b.c is bad", &clusters), ["outbound|80||a.b.c"]);
-        assert_eq!(blamed("cluster outbound|80||a.b.", &clusters), ["outbound|80||a.b"]);
-        assert_eq!(blamed("c10, c2", &["c1", "c2", "c10"]), ["c10", "c2"]);
-        assert!(blamed("no good", &["c1", "c2"]).is_empty());
-    }
-}
+mod tests;

@@ -144,7 +144,7 @@ fn hub(engine: &Engine, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ending: wa
     Hub {
         engine: engine.handle().clone(),
         bodies: Default::default(),
-        lanes: Lanes::new(1, 1),
+        lanes: Lanes::with_places(1, 1, Arc::clone(&clock)),
         admission: None,
         gate: Arc::new(Gate::new(Vec::new(), options)),
         registrar: None,
@@ -185,7 +185,7 @@ async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
     client.fetch(TypeUrl::Listener, &[]).await;
     assert!(client.fetch(TypeUrl::Route, &["80"]).await > LARGE, "the table is large");
 
-    let place = hub.lanes.place(Lane::Push, &*hub.clock).await;
+    let place = hub.lanes.place(Lane::Push).await;
     tell(events(&rule(1), Event::Apply)).await;
     for address in ["10.1.0.2", "10.1.0.3"] {
         // When the second one is told the table has been waiting since the first one at the latest.
