@@ -2,6 +2,8 @@
 //!
 //! Names stay where they arrived until it is known what they name: then the copy that everybody shares takes their place.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use pilot_base::{Hash64, Name};
 use pilot_envoy_api::envoy::config::core::v3::Node;
@@ -19,7 +21,7 @@ pub(crate) trait Incoming: Sized + Send + 'static {
     const PROTOCOL: Protocol;
     fn read(message: Bytes) -> Result<Self, Status>;
     fn envelope(&self) -> &Envelope;
-    fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status>;
+    fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status>;
 
     fn node(&self) -> Result<Option<Node>, Status> {
         let node = self.envelope().node.clone();
@@ -89,9 +91,19 @@ impl Incoming for SotwRequest {
         &self.envelope
     }
 
-    fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status> {
+    /// With each answer a client says all its names again: they are not read again if they are written as they were.
+    fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status> {
         let returning = texts(&self.message, 1)?.iter().any(|version| !version.is_empty());
-        let names = session.names(type_url, &texts(&self.message, 3)?);
+        let written = stretch(&self.message, 3)?;
+        let hash = Hash64::of(written);
+        let names = match session.names_last_said(type_url, hash) {
+            Some(names) => names,
+            None => {
+                let names = session.names(type_url, &texts(written, 3)?);
+                session.note_names(type_url, hash, Arc::clone(&names));
+                names
+            }
+        };
         Ok(self.envelope.request(type_url, Ask::Names { names, returning }))
     }
 }
@@ -108,7 +120,7 @@ impl Incoming for DeltaRequest {
         &self.envelope
     }
 
-    fn into_request(self, type_url: TypeUrl, session: &Session) -> Result<Request, Status> {
+    fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status> {
         let (mut subscribe, mut unsubscribe, mut entries) = (Vec::new(), Vec::new(), Vec::new());
         for field in Fields(&self.message) {
             match field? {
@@ -205,6 +217,23 @@ fn held(entry: &[u8]) -> Result<(&str, Option<Hash64>), Status> {
     Ok((name, version))
 }
 
+/// The part of a message in which all fields of a number stand.
+fn stretch(message: &[u8], number: u32) -> Result<&[u8], Status> {
+    let mut fields = Fields(message);
+    let (mut start, mut end) = (message.len(), message.len());
+    loop {
+        let before = message.len() - fields.0.len();
+        match fields.next().transpose()? {
+            Some((found, _)) if found == number => {
+                start = start.min(before);
+                end = message.len() - fields.0.len();
+            }
+            Some(_) => {}
+            None => return Ok(&message[start..end]),
+        }
+    }
+}
+
 fn texts(message: &[u8], number: u32) -> Result<Vec<&str>, Status> {
     let of_number = |field: Result<(u32, _), Status>| match field {
         Ok((found, value)) => (found == number).then(|| text(value)),
@@ -267,7 +296,7 @@ mod tests {
         let read = DeltaRequest::read(message.encode_to_vec().into()).unwrap();
         assert_eq!(read.type_url(), "t");
         assert_eq!((read.refusal(), read.size()), (13, message.encoded_len()));
-        let request = read.into_request(TypeUrl::Cluster, &session(&known)).unwrap();
+        let request = read.into_request(TypeUrl::Cluster, &mut session(&known)).unwrap();
         assert_eq!((request.nonce.as_str(), request.error.as_deref()), ("7", Some("no")));
         let Ask::Changes { subscribe, unsubscribe, initial } = request.ask else { panic!("it was delta") };
         let subscribe: Vec<&Name> = subscribe.iter().collect();
@@ -288,17 +317,41 @@ mod tests {
         };
         let read = SotwRequest::read(message.encode_to_vec().into()).unwrap();
         assert_eq!(read.type_url(), "t");
-        let request = read.into_request(TypeUrl::Cluster, &session(&known)).unwrap();
+        let request = read.into_request(TypeUrl::Cluster, &mut session(&known)).unwrap();
         let Ask::Names { names, returning } = request.ask else { panic!("it was not delta") };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         assert_eq!((&names[..], returning, request.nonce.as_str()), (&["known"][..], true, "8"));
     }
 
     #[test]
+    fn names_that_are_said_again_are_the_same_and_others_are_read() {
+        let known = Arc::new(Encoded::new(TypeUrl::Cluster, "known".into(), b"x"));
+        let mut session = session(&known);
+        let mut names = |version: &str, names: &[&str]| {
+            let message = api::DiscoveryRequest {
+                version_info: version.to_owned(),
+                resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+                type_url: "t".to_owned(),
+                ..Default::default()
+            };
+            let read = SotwRequest::read(message.encode_to_vec().into()).unwrap();
+            match read.into_request(TypeUrl::Endpoint, &mut session).unwrap().ask {
+                Ask::Names { names, .. } => names,
+                Ask::Changes { .. } => panic!("it was not delta"),
+            }
+        };
+        let first = names("", &["a", "b"]);
+        assert!(Arc::ptr_eq(&first, &names("7", &["a", "b"])));
+        assert_eq!(names("7", &["a", "c"]).iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(names("7", &[]).len(), 0);
+        assert_eq!(names("8", &["a", "b"]), first);
+    }
+
+    #[test]
     fn names_are_text() {
         let known = Arc::new(Encoded::new(TypeUrl::Cluster, "known".into(), b"x"));
         let read = SotwRequest::read((&b"\x1a\x01\xff"[..]).into()).unwrap();
-        assert!(read.into_request(TypeUrl::Cluster, &session(&known)).is_err());
+        assert!(read.into_request(TypeUrl::Cluster, &mut session(&known)).is_err());
         for torn in [&b"\x1a\x05x"[..], b"\x1a", b"\x07", b"\xff\xff"] {
             assert!(DeltaRequest::read(torn.into()).is_err(), "{torn:?}");
         }

@@ -24,6 +24,9 @@ pub(crate) struct Messages<M> {
 
 const HEADER: usize = 5;
 
+/// Of a message that says it is no longer than this all is believed at once. Memory that is not written to is none.
+const BELIEVED: usize = 1 << 20;
+
 impl<M: Incoming> Messages<M> {
     pub(crate) fn new(body: Body, max: usize) -> Self {
         Self { body, piece: Bytes::new(), begun: Vec::new(), max, read_as: PhantomData }
@@ -69,8 +72,9 @@ impl<M: Incoming> Messages<M> {
         let missing = len.saturating_sub(self.begun.len()).min(self.piece.len());
         let there = self.begun.len() + missing;
         if there > self.begun.capacity() {
-            // Twice what came, so that it is not moved with each piece; but never more than is to come.
-            let room = (2 * there).min(len).max(there);
+            // What is to come, as far as it costs nothing to believe it; otherwise twice what came, so that it is not moved with
+            // each piece.
+            let room = if len <= BELIEVED { len } else { (2 * there).min(len).max(there) };
             self.begun.reserve_exact(room - self.begun.len());
         }
         self.begun.extend_from_slice(&self.piece.split_to(missing));

@@ -171,6 +171,8 @@ impl SharedBodies {
                 self.forget();
             }
             self.sweeping.store(false, Ordering::Relaxed);
+            // Who put something here before that was told that somebody is looking.
+            self.touched();
         }
     }
 }

@@ -364,7 +364,7 @@ impl Stream {
         };
         self.hub.metrics.clients.received(message.size());
         let code = message.refusal();
-        let request = message.into_request(type_url, &self.session)?;
+        let request = message.into_request(type_url, &mut self.session)?;
         self.session.request(request);
         if self.session.names_size() > MAX_NAMES_SIZE {
             return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));

@@ -45,7 +45,7 @@ pub struct Client {
     warming: BTreeSet<Name>,
     asked: BTreeMap<TypeUrl, BTreeSet<Name>>,
     last_nonce: BTreeMap<TypeUrl, String>,
-    /// Clusters of which this client has seen a version that it refused.
+    /// Clusters and routes of which this client has seen a version that it refused.
     refused: BTreeSet<Name>,
     /// The client came back with state that a state-of-the-world server cannot know of.
     unknown_past: bool,
@@ -296,10 +296,15 @@ impl Client {
 
     /// Clusters that routes in use name and that are asked for when they are needed.
     fn on_demand(&self) -> BTreeSet<Name> {
-        let in_use = self.routes_named();
+        self.routes_in_use().flat_map(|(_, held)| held.facts.asks_for.iter().cloned()).collect()
+    }
+
+    /// Those that listeners name. One that the client will not have changed may name what has been gone for long, which is
+    /// not the protocol's fault.
+    fn routes_in_use(&self) -> impl Iterator<Item = (&Name, &Held)> {
+        let named = self.routes_named();
         let routes = self.held.get(&TypeUrl::Route).into_iter().flatten();
-        let routes = routes.filter(|(name, _)| in_use.contains(*name));
-        routes.flat_map(|(_, held)| held.facts.asks_for.iter().cloned()).collect()
+        routes.filter(move |(name, _)| named.contains(*name) && !self.refused.contains(*name))
     }
 
     /// What was asked for is not taken away while requests are routed to it.
@@ -316,15 +321,15 @@ impl Client {
         if self.unknown_past {
             return;
         }
-        let in_use = self.routes_named();
-        let routes = self.held.get(&TypeUrl::Route).into_iter().flatten();
-        for (route, held) in routes.filter(|(name, _)| in_use.contains(*name)) {
-            for (_, cluster) in held.facts.refers_to.iter().filter(|(t, _)| *t == TypeUrl::Cluster) {
-                if !self.usable.contains(cluster) && !self.refused.contains(cluster) {
-                    self.dangling.push(format!("route {route} names cluster {cluster}"));
-                }
+        let is_lacking = |cluster: &Name| !self.usable.contains(cluster) && !self.refused.contains(cluster);
+        let mut dangling = Vec::new();
+        for (route, held) in self.routes_in_use() {
+            let clusters = held.facts.refers_to.iter().filter(|(t, _)| *t == TypeUrl::Cluster);
+            for (_, cluster) in clusters.filter(|(_, cluster)| is_lacking(cluster)) {
+                dangling.push(format!("route {route} names cluster {cluster}"));
             }
         }
+        self.dangling.append(&mut dangling);
     }
 }
 

@@ -93,9 +93,19 @@ fn draw(rng: &mut Rng) -> (Protocol, Width) {
 
 /// One run over a mesh of services and rules. An empty answer is a good one.
 pub fn plane_run(seed: u64) -> Findings {
-    let mut rng = Rng::new(seed ^ 0x5EED);
+    let rng = Rng::new(seed ^ 0x5EED);
+    run_plane(rng, &format!("seed {seed} (mesh"), Mesh::new)
+}
+
+/// The same with a thousand services.
+pub fn large_plane_run(seed: u64) -> Findings {
+    let rng = Rng::new(seed ^ 0xB16_5EED);
+    run_plane(rng, &format!("seed {seed} (large mesh"), Mesh::large)
+}
+
+fn run_plane(mut rng: Rng, what: &str, make: fn(&mut Rng, Width) -> Mesh) -> Findings {
     let (protocol, width) = draw(&mut rng);
-    let mut mesh = Mesh::new(&mut rng, width);
+    let mut mesh = make(&mut rng, width);
     let steps = 20 + rng.below(100);
     let mut stream = Stream::new(&mut mesh, protocol, Manner::NamesTheGuilty, rng);
     let mut findings = Findings::new();
@@ -113,7 +123,7 @@ pub fn plane_run(seed: u64) -> Findings {
     }
     findings.extend(mesh.differs_from_replica());
     findings.extend(mesh.remains());
-    findings.into_iter().map(|f| format!("seed {seed} (mesh, {protocol:?}, {width:?}): {f}")).collect()
+    findings.into_iter().map(|f| format!("{what}, {protocol:?}, {width:?}): {f}")).collect()
 }
 
 #[cfg(test)]
@@ -142,6 +152,12 @@ mod tests {
     #[test]
     fn seeds_of_the_plane_that_found_something_once() {
         assert_eq!(crate::plane_run(481), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_thousand_services() {
+        let findings: Vec<String> = (0..4).flat_map(crate::large_plane_run).collect();
+        assert!(findings.is_empty(), "{}", findings.join("\n"));
     }
 
     seeds! {

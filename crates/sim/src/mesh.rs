@@ -28,8 +28,6 @@ use crate::stream::Findings;
 
 const SHARD: Shard = Shard(1);
 const PROXY: ProxyId = ProxyId(1);
-/// Hosts that come and go, with everything about them.
-const HOSTS: u64 = 6;
 
 /// A world of texts, and the pipeline that was told each change of it.
 pub struct Mesh {
@@ -38,22 +36,42 @@ pub struct Mesh {
     texts: BTreeMap<String, String>,
     told: BTreeMap<String, Vec<ObjectKey>>,
     width: Width,
+    /// How many hosts come and go, with everything about them.
+    hosts: u64,
     /// Rows of each table before there was anything.
     empty: Vec<(&'static str, usize)>,
 }
 
 impl Mesh {
+    /// A handful of hosts, so that a thousand seeds reach every corner.
     pub fn new(rng: &mut Rng, width: Width) -> Self {
+        let mut mesh = Self::with_hosts(6, width);
+        for _ in 0..rng.below(20) {
+            mesh.mutate(rng);
+        }
+        mesh
+    }
+
+    /// So many hosts that what is shared only in large meshes is shared, all of them there to begin with.
+    pub fn large(rng: &mut Rng, width: Width) -> Self {
+        const HOSTS: u64 = 1_000;
+        let mut mesh = Self::with_hosts(HOSTS, width);
+        for host in 0..HOSTS {
+            let name = format!("host-{host}");
+            mesh.put(&name, bundle(&name, rng));
+        }
+        mesh
+    }
+
+    fn with_hosts(hosts: u64, width: Width) -> Self {
         let mut pipeline = begin(width);
         let empty = rows(&pipeline);
         connect(&mut pipeline);
-        let mut mesh = Self { pipeline, texts: BTreeMap::new(), told: BTreeMap::new(), width, empty };
+        let (texts, told) = Default::default();
+        let mut mesh = Self { pipeline, texts, told, width, hosts, empty };
         // Rules lead to these two, so they never go.
         for name in ["always-0", "always-1"] {
             mesh.put(name, entry(name, "shared", &[1, 2], ""));
-        }
-        for _ in 0..rng.below(20) {
-            mesh.mutate(rng);
         }
         mesh
     }
@@ -225,7 +243,7 @@ impl Plane for Mesh {
                 self.put("always-0", entry("always-0", "shared", &endpoints, ""));
             }
             _ => {
-                let name = format!("host-{}", rng.below(HOSTS));
+                let name = format!("host-{}", rng.below(self.hosts));
                 if self.texts.contains_key(&name) && rng.chance(30) {
                     self.remove(&name);
                 } else {

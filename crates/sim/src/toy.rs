@@ -18,10 +18,17 @@ struct Cluster {
     kept_back: bool,
 }
 
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Route {
+    version: u64,
+    targets: Vec<u64>,
+    poisoned: bool,
+}
+
 /// Routes name clusters, listeners name routes; only what exists is ever named.
 pub struct Toy {
     clusters: BTreeMap<u64, Cluster>,
-    routes: BTreeMap<u64, (u64, Vec<u64>)>,
+    routes: BTreeMap<u64, Route>,
     listeners: BTreeMap<u64, (u64, Option<u64>)>,
     version: u64,
     poison: bool,
@@ -56,6 +63,10 @@ impl Toy {
             cluster.poisoned = false;
             cluster.version += 1;
         }
+        for route in self.routes.values_mut().filter(|r| r.poisoned) {
+            route.poisoned = false;
+            route.version += 1;
+        }
         self.changed();
     }
 
@@ -81,11 +92,9 @@ impl Toy {
         match self.clusters.get_mut(&id) {
             Some(_) if rng.chance(25) => {
                 self.clusters.remove(&id);
-                for (version, targets) in self.routes.values_mut() {
-                    if targets.contains(&id) {
-                        targets.retain(|t| *t != id);
-                        *version += 1;
-                    }
+                for route in self.routes.values_mut().filter(|route| route.targets.contains(&id)) {
+                    route.targets.retain(|t| *t != id);
+                    route.version += 1;
                 }
             }
             Some(cluster) if rng.chance(50) => cluster.endpoints += 1,
@@ -120,7 +129,8 @@ impl Toy {
         }
         let existing: Vec<u64> = self.clusters.keys().copied().collect();
         let targets = (0..rng.below(4)).filter_map(|_| rng.pick(&existing).copied()).collect();
-        self.routes.insert(id, (self.version, targets));
+        let poisoned = self.poison && rng.chance(10);
+        self.routes.insert(id, Route { version: self.version, targets, poisoned });
     }
 
     fn mutate_listener(&mut self, rng: &mut Rng) {
@@ -172,10 +182,13 @@ impl Plane for Toy {
         let routes: Layer = self
             .routes
             .iter()
-            .map(|(id, (version, targets))| {
+            .map(|(id, route)| {
                 let word = |t: &u64| if self.keeps_back(*t) { "odcds" } else { "cds" };
-                let targets: Vec<String> = targets.iter().map(|t| format!("{}:c{t}", word(t))).collect();
-                encode(TypeUrl::Route, &format!("r{id}"), &format!("v{version} {}", targets.join(" ")))
+                let targets: Vec<String> =
+                    route.targets.iter().map(|t| format!("{}:c{t}", word(t))).collect();
+                let poison = if route.poisoned { "poison" } else { "" };
+                let text = format!("v{} {} {poison}", route.version, targets.join(" "));
+                encode(TypeUrl::Route, &format!("r{id}"), &text)
             })
             .collect();
         let listeners: Layer = self

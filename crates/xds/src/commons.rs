@@ -48,7 +48,8 @@ pub struct Run {
     entries: Box<[Arc<Encoded>]>,
     lens: [usize; 2],
     digest: Digest,
-    bodies: [OnceLock<Box<[Bytes]>>; 2],
+    /// Kept for as long as it is swept around: streams whose clients do not answer have runs for much longer.
+    bodies: [Mutex<Option<Arc<[Bytes]>>>; 2],
     /// Large layers that were seen above this one, and whether they leave all of it to be seen.
     above: Mutex<VecDeque<(Layer, bool)>>,
     index: OnceLock<FastMap<Name, u32>>,
@@ -164,7 +165,13 @@ impl Commons {
     pub fn sweep(&self) {
         let mut runs = self.runs.lock();
         runs.retain(|_, like| {
-            like.retain(|run| run.used.swap(false, Ordering::Relaxed));
+            like.retain(|run| {
+                let stays = run.used.swap(false, Ordering::Relaxed);
+                if !stays {
+                    run.bodies.iter().for_each(|body| *body.lock() = None);
+                }
+                stays
+            });
             !like.is_empty()
         });
     }
@@ -255,9 +262,9 @@ impl Run {
         self.entries.is_empty()
     }
 
-    /// The bytes of its entries, put together by `make` for the first who wants them.
-    pub fn body(&self, protocol: Protocol, make: impl FnOnce() -> Vec<Bytes>) -> &[Bytes] {
-        self.bodies[protocol as usize].get_or_init(|| make().into())
+    /// The bytes of its entries, put together by `make` for the first who wants them; others wait meanwhile.
+    pub fn body(&self, protocol: Protocol, make: impl FnOnce() -> Vec<Bytes>) -> Arc<[Bytes]> {
+        Arc::clone(self.bodies[protocol as usize].lock().get_or_insert_with(|| make().into()))
     }
 
     fn get(&self, name: &str) -> Option<Option<&Arc<Encoded>>> {

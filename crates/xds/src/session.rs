@@ -58,6 +58,8 @@ pub struct Session {
     /// The moment at which each type stands at the client.
     stands: [Option<Arc<Manifests>>; TypeUrl::ALL.len()],
     watches: [Option<Watch>; TypeUrl::ALL.len()],
+    /// The names that the client said last, all at once, and how it wrote them.
+    said: [Option<(Hash64, Arc<NameSet>)>; TypeUrl::ALL.len()],
     nonces: u64,
     /// Clusters that were sent on this stream and not yet followed by endpoints.
     owed: Owing,
@@ -99,6 +101,7 @@ impl Session {
             past: std::array::from_fn(|_| Some(Vec::new())),
             stands: Default::default(),
             watches: Default::default(),
+            said: Default::default(),
             nonces: 0,
             owed: Owing::default(),
             owed_at: None,
@@ -137,6 +140,17 @@ impl Session {
             };
             known.map_or_else(|| Name::new(text), |resource| resource.name().clone())
         })
+    }
+
+    /// The names that the client said last of a type, if it wrote them just like this. Who finds other names with the same hash
+    /// deceives only itself.
+    pub fn names_last_said(&self, type_url: TypeUrl, written: Hash64) -> Option<Arc<NameSet>> {
+        let said = self.said[type_url.index()].as_ref().filter(|(hash, _)| *hash == written);
+        said.map(|(_, names)| Arc::clone(names))
+    }
+
+    pub fn note_names(&mut self, type_url: TypeUrl, written: Hash64, names: Arc<NameSet>) {
+        self.said[type_url.index()] = Some((written, names));
     }
 
     /// Does the client, which says these [entries](crate::held_entry), hold all that there is of a type, and nothing else, in
@@ -337,9 +351,14 @@ impl Session {
         self.warm_by = self.polled_at + self.pacing.patience;
     }
 
-    /// The client holds this type as of the moment at which it stands: wholly, or with older things among it.
+    /// The client holds this type as of the moment at which it stands: wholly, or with older things among it. Only of
+    /// what can name clusters is that ever asked.
     fn note_past(&mut self, type_url: TypeUrl) {
-        let wholly = self.watch(type_url).is_some_and(Watch::is_clean);
+        if !matches!(type_url, TypeUrl::Listener | TypeUrl::Route) {
+            return;
+        }
+        // What it refused it goes on holding as it was.
+        let wholly = self.watch(type_url).is_some_and(|watch| watch.is_clean() && !watch.is_refusing());
         let Some(moment) = self.stands[type_url.index()].clone() else { return };
         let past = &mut self.past[type_url.index()];
         let is_last =
@@ -355,6 +374,8 @@ impl Session {
                 past.pop();
                 past.push(moment);
             }
+            // Each keeps all that there was alive, and who goes on refusing something could gather any number of them.
+            Some(moments) if moments.len() >= MOST_MOMENTS => *past = None,
             Some(past) => past.push(moment),
             None => (),
         }
@@ -579,6 +600,10 @@ impl Session {
         self.up.as_ref().is_none_or(has) || in_past(TypeUrl::Listener) || in_past(TypeUrl::Route)
     }
 }
+
+/// Of a client that holds things from more moments than this it is taken as unknown what they are: clusters then stay for
+/// as long as for a client that came back.
+const MOST_MOMENTS: usize = 8;
 
 fn same_clusters(one: &Manifests, other: &Manifests) -> bool {
     one.of(TypeUrl::Cluster).same(other.of(TypeUrl::Cluster))

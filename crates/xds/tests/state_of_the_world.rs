@@ -89,3 +89,42 @@ fn who_wants_nothing_and_answers_nothing_delays_no_removal_for_long() {
     let wake = session.wake_at().expect("patience ends");
     assert_eq!(names(&next(&mut session, TypeUrl::Cluster, wake)), ["a"]);
 }
+
+#[test]
+fn who_refuses_routes_keeps_the_clusters_that_the_old_ones_name() {
+    let mut session =
+        Session::new(Protocol::StateOfTheWorld, world(1, &["a", "b"]), Pacing::default(), Arc::default());
+    for (t, wanted) in [(TypeUrl::Cluster, &[][..]), (TypeUrl::Listener, &[]), (TypeUrl::Route, &["route"])] {
+        say(&mut session, t, "", wanted);
+        let nonce = next(&mut session, t, 0).nonce;
+        say(&mut session, t, &nonce, wanted);
+    }
+    // The client goes on with the first one, which may name what later ones do not.
+    for (version, clusters) in [(2, &["a", "b"][..]), (3, &["a"])] {
+        session.update(world(version, clusters));
+        // Listeners have a pace.
+        let now = 1_500 * version;
+        let mut told = Vec::new();
+        while let Some(response) = session.poll(now) {
+            told.push(response.type_url);
+            match response.type_url {
+                TypeUrl::Route => refuse(&mut session, &response, &["route"]),
+                other => say(&mut session, other, &response.nonce, &[]),
+            }
+            if response.type_url == TypeUrl::Cluster {
+                assert_eq!(names(&response), ["a", "b"], "the route of before may name it");
+            }
+        }
+        assert!(told.contains(&TypeUrl::Listener) && told.contains(&TypeUrl::Route), "{told:?}");
+    }
+    let wake = session.wake_at().expect("nobody waits for ever");
+    let told = next(&mut session, TypeUrl::Cluster, wake);
+    assert_eq!(names(&told), ["a"], "and then it goes");
+}
+
+fn refuse(session: &mut Session, response: &Response, names: &[&str]) {
+    let names = Arc::new(names.iter().map(|name| (*name).into()).collect());
+    let ask = Ask::Names { names, returning: false };
+    let (type_url, nonce) = (response.type_url, response.nonce.clone());
+    session.request(Request { type_url, nonce, error: Some("route is no good".to_owned()), ask });
+}

@@ -15,7 +15,9 @@ fn main() -> ExitCode {
     let (seeds, from) = (number("--seeds").unwrap_or(1000), number("--from").unwrap_or(0));
     let protocol = run("the protocol", pilot_sim::protocol_run, from, seeds);
     let plane = run("the plane", pilot_sim::plane_run, from, seeds);
-    if protocol + plane == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let large =
+        run("the plane with a thousand services", pilot_sim::large_plane_run, from, seeds / 1_000 + 1);
+    if protocol + plane + large == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// How many seeds found something.
