@@ -16,6 +16,8 @@ const TRACED_FAULTS: usize = 64;
 /// All rows, and the one place that changes them.
 pub struct Engine {
     pub(crate) nodes: Vec<Box<dyn Node>>,
+    /// For each node the groups that its rows contribute to.
+    pub(crate) fed: Vec<Vec<NodeId>>,
     epoch: u64,
     faults: BTreeMap<(NodeId, u32), Fault>,
     stats: Vec<NodeStats>,
@@ -52,7 +54,11 @@ impl Engine {
             .iter()
             .map(|node| NodeStats { name: node.table().name(), ..NodeStats::default() })
             .collect();
-        Self { nodes, epoch: 0, faults: BTreeMap::new(), stats, stopwatch: || 0 }
+        let mut fed = vec![Vec::new(); nodes.len()];
+        for (id, node) in (0..).zip(&nodes) {
+            node.feeders().into_iter().for_each(|from| fed[usize::from(from)].push(id));
+        }
+        Self { nodes, fed, epoch: 0, faults: BTreeMap::new(), stats, stopwatch: || 0 }
     }
 
     /// From now on commits tell how long they took.

@@ -1,5 +1,5 @@
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{FastMap, SharedMap};
@@ -207,6 +207,10 @@ impl<G: Key, M: Key, V: Value + Clone> Node for GroupNode<G, M, V> {
     fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell> {
         let group = self.rows.key(slot);
         self.feeds.iter().flat_map(|feed| (feed.contributors)(nodes, group, None, lookback)).collect()
+    }
+
+    fn feeders(&self) -> BTreeSet<NodeId> {
+        self.feeds.iter().map(|feed| feed.from).collect()
     }
 
     fn fed_by(&self, nodes: &[Box<dyn Node>], cell: Cell) -> Vec<u32> {

@@ -1,4 +1,5 @@
 use std::any::Any;
+use std::collections::BTreeSet;
 
 use pilot_base::ObjectRef;
 use thin_vec::ThinVec;
@@ -85,6 +86,10 @@ pub(crate) trait Node: Send + Sync {
     /// Of a row that is a group with such a member: the rows of other nodes that the member was made of.
     fn member_sources(&self, _nodes: &[Box<dyn Node>], _slot: u32, _member: &dyn Any) -> Option<Vec<Cell>> {
         None
+    }
+    /// The nodes whose rows contribute to groups of this one, each once.
+    fn feeders(&self) -> BTreeSet<NodeId> {
+        BTreeSet::new()
     }
     /// The groups of this node that a row of another node contributes to.
     fn fed_by(&self, _nodes: &[Box<dyn Node>], _cell: Cell) -> Vec<u32> {

@@ -1,7 +1,7 @@
 use pilot_base::FastSet;
 
 use crate::engine::Engine;
-use crate::node::{Cell, Node};
+use crate::node::Cell;
 use crate::reader::rows_of;
 use crate::table::{Key, Table, Value};
 
@@ -43,7 +43,7 @@ impl Engine {
             }
             if reach.cells.insert(cell) {
                 open.extend(self.nodes[usize::from(cell.node)].table().readers(cell.slot));
-                open.extend(groups_fed_by(&self.nodes, cell));
+                open.extend(self.groups_fed_by(cell));
             }
         }
         reach
@@ -58,12 +58,11 @@ impl Engine {
         keys.sort_unstable();
         keys
     }
-}
 
-fn groups_fed_by(nodes: &[Box<dyn Node>], cell: Cell) -> Vec<Cell> {
-    let after = (0u16..).zip(nodes).skip(usize::from(cell.node) + 1);
-    let fed = |(node, group): (u16, &dyn Node)| {
-        group.fed_by(nodes, cell).into_iter().map(move |slot| Cell { node, slot }).collect::<Vec<_>>()
-    };
-    after.map(|(node, group)| (node, &**group)).flat_map(fed).collect()
+    fn groups_fed_by(&self, cell: Cell) -> impl Iterator<Item = Cell> {
+        self.fed[usize::from(cell.node)].iter().flat_map(move |node| {
+            let groups = self.nodes[usize::from(*node)].fed_by(&self.nodes, cell);
+            groups.into_iter().map(move |slot| Cell { node: *node, slot })
+        })
+    }
 }

@@ -6,3 +6,4 @@ mod propagation;
 
 pub use graph::{Audience, Census, Inputs, Sent};
 pub use pipeline::{Changes, Pipeline};
+pub use propagation::Concerned;

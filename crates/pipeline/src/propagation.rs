@@ -1,16 +1,25 @@
 //! Whom an object concerns, and since when it says what it says: for people and programs that wait for a change.
 
+mod same;
+
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use pilot_base::{Name, ObjectRef};
 use pilot_incr::Reach;
-use pilot_model::{Kind, Object, ObjectKey, ProxyId, Service};
+use pilot_model::{Kind, Object, ObjectKey, ProxyId};
 
 use crate::Pipeline;
 
-/// So many rows are followed from one object. What shapes more than that shapes everything.
-const MOST_ROWS: usize = 200_000;
+/// So many rows are followed from one object, which takes the engine some milliseconds. What shapes more than that shapes
+/// nearly everything.
+const MOST_ROWS: usize = 20_000;
+
+/// Whom an object concerns.
+pub struct Concerned {
+    pub proxies: Vec<ProxyId>,
+    /// Were they found? Otherwise the object shapes too much to be followed to the end, and these are all proxies.
+    pub is_whole: bool,
+}
 
 /// Does something with the input table of a kind.
 macro_rules! in_table {
@@ -52,43 +61,36 @@ impl Pipeline {
         in_table!(self.inputs, kind, |table| self.engine.changed_at(table, id))
     }
 
-    /// Is an object there, and does it say just this? Of what Kubernetes fills in itself only that counts which people write.
+    /// Is an object there, and does it say just this? Of what clusters and tools fill in themselves only that counts which
+    /// was written.
     pub fn says(&self, object: &Object) -> bool {
         let (_, id) = object.key();
-        macro_rules! same_spec {
-            ($field:ident, $config:expr) => {
-                self.engine.get(&self.inputs.$field, &id).is_some_and(|known| known.spec == $config.spec)
+        macro_rules! known {
+            ($field:ident, $is_same:ident, $written:expr) => {
+                self.engine.get(&self.inputs.$field, &id).is_some_and(|known| same::$is_same(known, $written))
             };
         }
         match object {
-            Object::VirtualService(config) => same_spec!(virtual_services, config),
-            Object::DestinationRule(config) => same_spec!(destination_rules, config),
-            Object::ServiceEntry(config) => same_spec!(service_entries, config),
-            Object::WorkloadEntry(config) => same_spec!(workload_entries, config),
-            Object::Sidecar(config) => same_spec!(sidecars, config),
-            Object::Gateway(config) => same_spec!(gateways, config),
-            Object::WorkloadGroup(config) => same_spec!(workload_groups, config),
-            Object::EnvoyFilter(config) => same_spec!(envoy_filters, config),
-            Object::ProxyConfig(config) => same_spec!(proxy_configs, config),
-            Object::AuthorizationPolicy(config) => same_spec!(authorization_policies, config),
-            Object::PeerAuthentication(config) => same_spec!(peer_authentications, config),
-            Object::RequestAuthentication(config) => same_spec!(request_authentications, config),
-            Object::Telemetry(config) => same_spec!(telemetries, config),
-            Object::WasmPlugin(config) => same_spec!(wasm_plugins, config),
-            Object::TrafficExtension(config) => same_spec!(traffic_extensions, config),
-            Object::Service(_, service) => {
-                let known = self.engine.get(&self.inputs.services, &id);
-                known.is_some_and(|known| is_written_alike(known, service))
-            }
-            Object::EndpointSlice(_, slice) => {
-                self.engine.get(&self.inputs.slices, &id).is_some_and(|known| **known == *slice)
-            }
-            Object::Namespace(_, namespace) => {
-                self.engine.get(&self.inputs.namespaces, &id).is_some_and(|known| **known == *namespace)
-            }
-            // Nearly all that counts of them is said by the cluster.
-            Object::Pod(..) => self.engine.get(&self.inputs.pods, &id).is_some(),
-            Object::Node(..) => self.engine.get(&self.inputs.nodes, &id).is_some(),
+            Object::VirtualService(rule) => known!(virtual_services, rule, rule),
+            Object::DestinationRule(rule) => known!(destination_rules, rule, rule),
+            Object::ServiceEntry(entry) => known!(service_entries, service_entry, entry),
+            Object::WorkloadEntry(entry) => known!(workload_entries, workload_entry, entry),
+            Object::Sidecar(rule) => known!(sidecars, rule, rule),
+            Object::Gateway(rule) => known!(gateways, rule, rule),
+            Object::WorkloadGroup(rule) => known!(workload_groups, rule, rule),
+            Object::EnvoyFilter(rule) => known!(envoy_filters, rule, rule),
+            Object::ProxyConfig(rule) => known!(proxy_configs, rule, rule),
+            Object::AuthorizationPolicy(rule) => known!(authorization_policies, rule, rule),
+            Object::PeerAuthentication(rule) => known!(peer_authentications, rule, rule),
+            Object::RequestAuthentication(rule) => known!(request_authentications, rule, rule),
+            Object::Telemetry(rule) => known!(telemetries, rule, rule),
+            Object::WasmPlugin(rule) => known!(wasm_plugins, rule, rule),
+            Object::TrafficExtension(rule) => known!(traffic_extensions, rule, rule),
+            Object::Service(_, service) => known!(services, service, service),
+            Object::EndpointSlice(_, slice) => known!(slices, slice, slice),
+            Object::Namespace(_, namespace) => known!(namespaces, namespace, namespace),
+            Object::Pod(_, pod) => known!(pods, pod, pod),
+            Object::Node(_, node) => known!(nodes, node, node),
         }
     }
 
@@ -97,16 +99,17 @@ impl Pipeline {
     /// Most objects are looked at by those resources that they shape. Others only have a say in what a proxy is to
     /// everything else, such as an EnvoyFilter: these concern every proxy for which they were looked at. Who is behind a
     /// service is told of it in both ways.
-    pub fn concerned(&self, (kind, id): &ObjectKey) -> Vec<ProxyId> {
+    pub fn concerned(&self, (kind, id): &ObjectKey) -> Concerned {
         let reach = in_table!(self.inputs, kind, |table| self.engine.reach(table, id, MOST_ROWS));
         if !reach.is_whole() {
-            return self.engine.dump(&self.inputs.proxies).into_iter().map(|(proxy, _)| *proxy).collect();
+            let all = self.engine.dump(&self.inputs.proxies).into_iter().map(|(proxy, _)| *proxy);
+            return Concerned { proxies: all.collect(), is_whole: false };
         }
         let mut told = self.told(&reach);
         if told.is_empty() || is_of_servers(*kind) {
             told.extend(self.engine.reached(&reach, &self.outputs.audiences));
         }
-        told.into_iter().collect()
+        Concerned { proxies: told.into_iter().collect(), is_whole: true }
     }
 
     /// Is a resource that a proxy is sent made of an object, among others?
@@ -131,14 +134,4 @@ fn is_of_servers(kind: Kind) -> bool {
         kind,
         PeerAuthentication | Service | EndpointSlice | Endpoints | Pod | ServiceEntry | WorkloadEntry
     )
-}
-
-/// Do two forms of a service say the same, as far as it is not the cluster that says it?
-fn is_written_alike(known: &Arc<Service>, written: &Service) -> bool {
-    known.ports == written.ports
-        && known.selector == written.selector
-        && known.workload_ports == written.workload_ports
-        && known.publish_not_ready == written.publish_not_ready
-        && known.export_to == written.export_to
-        && known.labels == written.labels
 }

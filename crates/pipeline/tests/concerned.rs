@@ -76,7 +76,8 @@ fn an_object_concerns_those_who_looked_at_it() {
         (Kind::VirtualService, "a", "missing", &[]),
     ] {
         let concerned = pipeline.concerned(&(kind, ConfigId::new(namespace, name)));
-        let ids: Vec<u64> = concerned.into_iter().map(|id| id.0).collect();
+        assert!(concerned.is_whole);
+        let ids: Vec<u64> = concerned.proxies.into_iter().map(|id| id.0).collect();
         assert_eq!(ids, expected, "{kind} {namespace}/{name}");
     }
 }
@@ -98,5 +99,88 @@ fn an_object_is_known_by_what_it_says() {
         let epoch = if others.contains(&object.key()) { 2 } else { 1 };
         assert!(pipeline.says(object));
         assert_eq!(pipeline.changed_at(&object.key()), Some(epoch), "{:?}", object.key());
+    }
+}
+
+/// A world of these objects, as a cluster has them.
+fn cluster(text: &str) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    let (mut txn, inputs) = (Txn::new(), pipeline.inputs());
+    objects(text).into_iter().for_each(|object| inputs.upsert(&mut txn, SHARD, object));
+    pipeline.commit(txn);
+    pipeline
+}
+
+fn says(known: &str, written: &str) -> bool {
+    let pipeline = cluster(known);
+    objects(written).iter().all(|object| pipeline.says(object))
+}
+
+#[test]
+fn what_others_add_to_an_object_does_not_count() {
+    const ENTRY: &str = "{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: e},
+        spec: {hosts: [e.example], resolution: DNS, ports: [{number: 80, name: http}]}}";
+    const WORKLOAD: &str = "{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: w},
+        spec: {address: 10.1.0.9}}";
+    for (written, known) in [
+        (
+            "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}".to_owned(),
+            "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {who: tool},
+              labels: {team: a, kubernetes.io/metadata.name: shop}}}"
+                .to_owned(),
+        ),
+        (
+            "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {type: NodePort, ports: [{port: 80}]}}".to_owned(),
+            "{apiVersion: v1, kind: Service, metadata: {name: s, labels: {by: tool}, annotations: {by: tool}},
+              spec: {type: NodePort, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], internalTrafficPolicy: Cluster,
+              ports: [{port: 80, protocol: TCP, targetPort: 80, nodePort: 30001}]}}"
+                .to_owned(),
+        ),
+        (
+            ENTRY.to_owned(),
+            ENTRY.replace("spec:", "status: {addresses: [{value: 240.240.0.1, host: e.example}]}, spec:"),
+        ),
+        (
+            WORKLOAD.to_owned(),
+            WORKLOAD.replace("spec:", "status: {conditions: [{type: Healthy, status: 'False'}]}, spec:"),
+        ),
+    ] {
+        assert!(says(&known, &written), "{written}");
+        // What was written does count, once it is gone.
+        assert!(!says(&written.replace("team: a", "team: b"), &written) || !written.contains("team"));
+    }
+}
+
+#[test]
+fn what_was_written_counts_also_outside_of_the_spec() {
+    const SERVICE: &str =
+        "{apiVersion: v1, kind: Service, metadata: {name: s, annotations: {}}, spec: {ports: [{port: 80}]}}";
+    const ENTRY: &str =
+        "{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: e, annotations: {}},
+        spec: {hosts: [e.example], resolution: DNS, ports: [{number: 80, name: http}]}}";
+    const POLICY: &str = "{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: p, annotations: {}}, spec: {}}";
+    const NAMESPACE: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {}}}";
+    let annotated = |text: &str, annotation: &str| {
+        text.replace("annotations: {}", &format!("annotations: {{{annotation}}}"))
+    };
+    let specified = |more: &str| SERVICE.replace("spec: {", &format!("spec: {{{more}, "));
+    for (before, after) in [
+        (SERVICE, specified("trafficDistribution: PreferClose")),
+        (SERVICE, specified("internalTrafficPolicy: Local")),
+        (SERVICE, specified("type: ExternalName, externalName: example.com")),
+        (SERVICE, specified("clusterIP: None")),
+        (SERVICE, specified("externalIPs: [192.0.2.1]")),
+        (SERVICE, annotated(SERVICE, "networking.istio.io/traffic-distribution: PreferSameNode")),
+        (SERVICE, annotated(SERVICE, "alpha.istio.io/kubernetes-serviceaccounts: x")),
+        (SERVICE, annotated(SERVICE, "alpha.istio.io/canonical-serviceaccounts: x")),
+        (ENTRY, annotated(ENTRY, "networking.istio.io/traffic-distribution: PreferClose")),
+        (ENTRY, annotated(ENTRY, "istio.io/connect-strategy: RACE_FIRST_TCP_CONNECT")),
+        (POLICY, annotated(POLICY, "istio.io/dry-run: 'true'")),
+        (NAMESPACE, annotated(NAMESPACE, "networking.istio.io/traffic-distribution: PreferClose")),
+        (NAMESPACE, annotated(NAMESPACE, "pilot.dev/on-demand: 'true'")),
+    ] {
+        assert!(says(&after, &after), "{after}");
+        assert!(!says(before, &after), "{after}");
+        assert!(!says(&after, before) || after.contains("externalIPs"), "{after}");
     }
 }

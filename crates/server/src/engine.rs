@@ -22,7 +22,7 @@ use crate::bill::{Bill, Committed};
 use crate::clock::thread_nanos;
 use crate::debounce::{Debounce, Gate, Lane, Told};
 use crate::intake::{Intake, OWN_SHARD};
-use crate::issues::{Ledger, Place};
+use crate::issues::{Issues, Ledger, Place};
 use crate::metrics::{Metrics, Times};
 use crate::publish::{Publisher, Seat};
 use crate::refusal::Refusal;
@@ -72,7 +72,8 @@ pub struct Engine {
 #[derive(Clone)]
 pub struct EngineHandle {
     commands: mpsc::UnboundedSender<Command>,
-    issues: watch::Receiver<Arc<Vec<Issue>>>,
+    issues: Issues,
+    issues_of_objects: Issues,
     /// The sources that have told everything they had, and how many of them there are.
     complete: watch::Receiver<BTreeSet<Shard>>,
     awaited: usize,
@@ -125,7 +126,8 @@ impl Engine {
         let mut inbox = Inbox::new(receiver)?;
         let bill = Arc::new(Bill::default());
         let parts = (Arc::clone(&clock), Arc::clone(&bill));
-        let (ledger, issues) = Ledger::new();
+        let ledger = Ledger::new();
+        let (issues, issues_of_objects) = ledger.subscribe();
         let (complete_sender, complete) = watch::channel(BTreeSet::new());
         let (wanted_sender, wanted_keys) = watch::channel(WantedKeys::new());
         let (names_sender, wanted_names) = watch::channel(BTreeSet::new());
@@ -160,6 +162,7 @@ impl Engine {
         let handle = EngineHandle {
             commands,
             issues,
+            issues_of_objects,
             complete,
             awaited: sources,
             wanted_keys,
@@ -242,9 +245,9 @@ impl EngineHandle {
         Arc::clone(&self.issues.borrow())
     }
 
-    /// The same, whenever it changes.
+    /// What is wrong with objects, whenever it changes: without what proxies refuse.
     pub fn issues_as_they_change(&self) -> watch::Receiver<Arc<Vec<Issue>>> {
-        self.issues.clone()
+        self.issues_of_objects.clone()
     }
 
     /// What each source has; nothing if the engine is gone.

@@ -17,19 +17,36 @@ pub(crate) enum Place {
     Proxy(u64),
 }
 
+/// A list that is another whenever something in it changes.
+pub(crate) type Issues = watch::Receiver<Arc<Vec<Issue>>>;
+
 /// Everything that is wrong now. Each issue is logged once, when it appears.
 pub(crate) struct Ledger {
     by_place: BTreeMap<Place, Vec<Issue>>,
     published: watch::Sender<Arc<Vec<Issue>>>,
+    /// Without what proxies refuse: they come and go, and what is wrong with an object stays.
+    of_objects: watch::Sender<Arc<Vec<Issue>>>,
     changed: bool,
+    objects_changed: bool,
     /// Objects and files of which something is refused.
     rejected: usize,
 }
 
 impl Ledger {
-    pub(crate) fn new() -> (Self, watch::Receiver<Arc<Vec<Issue>>>) {
-        let (published, receiver) = watch::channel(Arc::default());
-        (Self { by_place: BTreeMap::new(), published, changed: false, rejected: 0 }, receiver)
+    pub(crate) fn new() -> Self {
+        Self {
+            by_place: BTreeMap::new(),
+            published: watch::Sender::default(),
+            of_objects: watch::Sender::default(),
+            changed: false,
+            objects_changed: false,
+            rejected: 0,
+        }
+    }
+
+    /// All of it, and the same without what proxies refuse.
+    pub(crate) fn subscribe(&self) -> (Issues, Issues) {
+        (self.published.subscribe(), self.of_objects.subscribe())
     }
 
     pub(crate) fn set(&mut self, place: &Place, issues: Vec<Issue>) {
@@ -48,7 +65,9 @@ impl Ledger {
         if !before.is_empty() && issues.is_empty() {
             tracing::info!(target: "validation", "{} well again: {}", before.len(), said(&before));
         }
-        self.changed |= before != issues.into_iter().collect();
+        let is_new = before != issues.into_iter().collect();
+        self.changed |= is_new;
+        self.objects_changed |= is_new && !matches!(place, Place::Proxy(_));
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -73,17 +92,53 @@ impl Ledger {
     pub(crate) fn publish(&mut self) -> bool {
         let is_new = std::mem::take(&mut self.changed);
         if is_new {
-            let all: BTreeSet<&Issue> = self.by_place.values().flatten().collect();
-            self.published.send_replace(Arc::new(all.into_iter().cloned().collect()));
-            let by_us = self.by_place.iter().filter(|(place, _)| !matches!(place, Place::Proxy(_)));
-            let errors = by_us.flat_map(|(_, issues)| issues).filter(|i| i.severity == Severity::Error);
+            self.published.send_replace(listed(self.by_place.values().flatten()));
+        }
+        if std::mem::take(&mut self.objects_changed) {
+            let of_objects = self.by_place.iter().filter(|(place, _)| !matches!(place, Place::Proxy(_)));
+            let of_objects = listed(of_objects.flat_map(|(_, issues)| issues));
+            let errors = of_objects.iter().filter(|issue| issue.severity == Severity::Error);
             self.rejected = errors.map(|issue| &issue.object).collect::<BTreeSet<_>>().len();
+            self.of_objects.send_replace(of_objects);
         }
         is_new
     }
 }
 
+/// In order, and each once.
+fn listed<'a>(issues: impl Iterator<Item = &'a Issue>) -> Arc<Vec<Issue>> {
+    Arc::new(issues.collect::<BTreeSet<_>>().into_iter().cloned().collect())
+}
+
 fn said(issues: &BTreeSet<Issue>) -> String {
     let objects: BTreeSet<String> = issues.iter().map(|issue| issue.object.to_string()).collect();
     objects.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use pilot_base::{Issue, Name, ObjectRef};
+
+    use super::{Ledger, Place};
+
+    #[test]
+    fn what_proxies_refuse_is_not_about_the_object() {
+        let mut ledger = Ledger::new();
+        let (all, mut of_objects) = ledger.subscribe();
+        let object = ObjectRef::new("VirtualService", Name::new("shop"), Name::new("cart"));
+        let issue = |what: &str| Issue::error(object.clone(), "", what);
+        ledger.set(&Place::Object(object.clone()), vec![issue("no route")]);
+        assert!(ledger.publish() && of_objects.has_changed().unwrap());
+        assert_eq!(**of_objects.borrow_and_update(), [issue("no route")]);
+        for proxy in 0..3 {
+            ledger.set(&Place::Proxy(proxy), vec![issue(&format!("refused by {proxy}"))]);
+        }
+        assert!(ledger.publish());
+        assert_eq!((all.borrow().len(), ledger.count(), ledger.rejected()), (4, 4, 1));
+        assert!(!of_objects.has_changed().unwrap(), "nothing else is wrong with the object");
+        ledger.set(&Place::Object(object.clone()), Vec::new());
+        ledger.publish();
+        assert!(of_objects.borrow_and_update().is_empty());
+        assert_eq!((all.borrow().len(), ledger.rejected()), (3, 0));
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pilot_base::{Issue, Name, ObjectRef, Severity};
 use pilot_model::{Object, ObjectKey, ProxyId};
-use pilot_pipeline::Pipeline;
+use pilot_pipeline::{Concerned, Pipeline};
 use tokio::time::Instant;
 
 use crate::engine::EngineHandle;
@@ -49,6 +49,8 @@ pub(crate) struct Wait {
 pub(crate) struct Progress {
     pub(crate) object: ObjectRef,
     pub(crate) known: Known,
+    /// Is it known whom it concerns? Otherwise it shapes too much to be followed, and everybody counts.
+    pub(crate) is_followed: bool,
     /// How many connected proxies it concerns, and how many of these have accepted it.
     pub(crate) concerned: usize,
     pub(crate) accepted: usize,
@@ -94,6 +96,7 @@ impl Progress {
 /// Whom an object concerns: each proxy with the epoch that it must have accepted.
 struct Concern {
     known: Known,
+    is_followed: bool,
     proxies: Vec<(ProxyId, u64)>,
 }
 
@@ -157,13 +160,16 @@ fn newer(
 
 fn concern(asked: &Asked, pipeline: &Pipeline, publisher: &Publisher) -> Concern {
     let known = asked.known(pipeline);
-    let Known::Since(epoch) = known else { return Concern { known, proxies: Vec::new() } };
+    let Known::Since(epoch) = known else {
+        return Concern { known, is_followed: true, proxies: Vec::new() };
+    };
     let needs = |proxy| {
         // Who is told nothing newer than that has the change when he has that.
         let newest = pipeline.audience_of(proxy).and_then(|audience| publisher.version(&audience))?;
         Some((proxy, epoch.min(newest)))
     };
-    Concern { known, proxies: pipeline.concerned(&asked.key()).into_iter().filter_map(needs).collect() }
+    let Concerned { proxies, is_whole } = pipeline.concerned(&asked.key());
+    Concern { known, is_followed: is_whole, proxies: proxies.into_iter().filter_map(needs).collect() }
 }
 
 /// Which of the resources that proxies refuse are made of which object.
@@ -214,6 +220,7 @@ fn tell(engine: &EngineHandle, asked: &[Asked], concerns: &[Concern], blame: &Bl
         let object = asked.object();
         let mut progress = Progress {
             known: concern.known,
+            is_followed: concern.is_followed,
             concerned: 0,
             accepted: 0,
             behind: Vec::new(),

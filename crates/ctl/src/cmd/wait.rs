@@ -119,6 +119,9 @@ fn line(object: &Value) -> String {
         "otherwise" => out.push_str("the server still has another version of it"),
         _ => out.push_str(&format!("{} of {} proxies have it", count("accepted"), count("concerned"))),
     }
+    if object["followed"] == false {
+        out.push_str(" (it shapes so much that all proxies are counted)");
+    }
     let list = |field: &str| object[field].as_array().cloned().unwrap_or_default();
     let behind = list("behind");
     if !behind.is_empty() {
@@ -183,6 +186,12 @@ mod tests {
         assert_eq!(
             line(&object("yes", [9, 4, 4, 1])),
             "VirtualService shop/cart: 4 of 9 proxies have it; not yet: p0.shop, p1.shop and 2 more\n  r0.shop refuses it (rds): no"
+        );
+        let mut wide = object("yes", [3, 3, 0, 0]);
+        wide["followed"] = json!(false);
+        assert_eq!(
+            line(&wide),
+            "VirtualService shop/cart: 3 of 3 proxies have it (it shapes so much that all proxies are counted)"
         );
         assert_eq!(
             line(&object("no", [0, 0, 0, 0])),

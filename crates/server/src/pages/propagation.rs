@@ -91,7 +91,7 @@ fn shown(told: &[Progress]) -> Value {
 }
 
 fn object(progress: &Progress) -> Value {
-    let Progress { object, known, concerned, accepted, behind, refused, issues } = progress;
+    let Progress { object, known, is_followed, concerned, accepted, behind, refused, issues } = progress;
     let (known, epoch) = match known {
         Known::Missing => ("no", None),
         Known::Otherwise => ("otherwise", None),
@@ -103,6 +103,7 @@ fn object(progress: &Progress) -> Value {
         "name": object.name.as_str(),
         "known": known,
         "epoch": epoch,
+        "followed": is_followed,
         "concerned": concerned,
         "accepted": accepted,
         "behindCount": behind.len(),
