@@ -2,7 +2,7 @@
 
 mod args;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -104,14 +104,10 @@ impl Opening<'_> {
 
     fn consul_client(&self) -> anyhow::Result<ClientOptions> {
         let args = self.args;
-        let own = match (&args.consul_cert_file, &args.consul_key_file) {
-            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
-            (None, None) => None,
-            _ => bail!("--consulCertFile and --consulKeyFile belong together"),
-        };
+        let own = (args.consul_cert_file.as_ref(), args.consul_key_file.as_ref());
+        let tls = tls(args.consul_ca_file.as_ref(), own).context("--consulCertFile, --consulKeyFile")?;
         let secret = secret("x-consul-token", "", args.consul_token_file.as_deref(), "--consulTokenFile")?;
         let servers = servers(&args.consul_servers, "--consulserverURL")?;
-        let tls = TlsFiles { roots: args.consul_ca_file.clone(), own };
         Ok(ClientOptions { secret, tls, ..ClientOptions::new(servers) })
     }
 
@@ -121,6 +117,8 @@ impl Opening<'_> {
             client: self.consul_client()?,
             prefix: self.args.consul_config_prefix.clone(),
             datacenter: self.args.consul_datacenters.first().cloned().unwrap_or_default(),
+            namespace: self.args.consul_namespace.clone(),
+            partition: self.args.consul_partition.clone(),
             wait: WAIT,
         };
         Ok(Box::new(ConsulKv::open(options)?))
@@ -135,7 +133,8 @@ impl Opening<'_> {
                 Some((pair.0.to_owned(), pair.1.to_owned()))
             }
         };
-        let tls = TlsFiles { roots: self.args.etcd_ca_file.clone(), own: None };
+        let own = (self.args.etcd_cert_file.as_ref(), self.args.etcd_key_file.as_ref());
+        let tls = tls(self.args.etcd_ca_file.as_ref(), own).context("--etcdCertFile, --etcdKeyFile")?;
         let options = EtcdOptions {
             store: self.store("etcd"),
             client: ClientOptions {
@@ -192,7 +191,8 @@ impl Opening<'_> {
     fn nomad(&self) -> anyhow::Result<Box<dyn Source>> {
         let args = self.args;
         let secret = secret("x-nomad-token", "", args.nomad_token_file.as_deref(), "--nomadTokenFile")?;
-        let tls = TlsFiles { roots: args.nomad_ca_file.clone(), own: None };
+        let own = (args.nomad_cert_file.as_ref(), args.nomad_key_file.as_ref());
+        let tls = tls(args.nomad_ca_file.as_ref(), own).context("--nomadCertFile, --nomadKeyFile")?;
         let servers = servers(&args.nomad_servers, "--nomadserverURL")?;
         let options = NomadOptions {
             // Nomad makes ports up, so services are called where HTTP is, unless they say otherwise.
@@ -277,13 +277,28 @@ fn read_secret(file: Option<&Path>, flag: &str) -> anyhow::Result<Option<String>
     Ok(Some(text.trim().to_owned()))
 }
 
+/// A token that is read again when it is refused.
 fn secret(
     header: &'static str,
     before: &str,
     file: Option<&Path>,
     flag: &str,
 ) -> anyhow::Result<Option<Secret>> {
-    let Some(text) = read_secret(file, flag)? else { return Ok(None) };
-    let secret = Secret::new(header, &format!("{before}{text}"));
+    let Some(path) = file else { return Ok(None) };
+    let secret = Secret::read(header, before, path);
+    let secret = secret.with_context(|| format!("{flag} {}: cannot be read", path.display()))?;
     Ok(Some(secret.with_context(|| format!("{flag}: what is in it cannot be a token"))?))
+}
+
+/// Whom to trust, and a certificate of our own with its key.
+fn tls(
+    roots: Option<&PathBuf>,
+    (certificate, key): (Option<&PathBuf>, Option<&PathBuf>),
+) -> anyhow::Result<TlsFiles> {
+    let own = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (None, None) => None,
+        _ => bail!("a certificate and its key belong together"),
+    };
+    Ok(TlsFiles { roots: roots.cloned(), own })
 }

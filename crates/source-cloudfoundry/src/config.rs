@@ -76,8 +76,8 @@ fn interval(value: &Value) -> Result<Duration, CfConfigError> {
         Value::Null => return Err(wrong(FIELD, "is missing")),
         Value::String(text) => parse_span(text).map_err(|why| wrong(FIELD, &why))?,
         other => {
-            let nanos = other.as_f64().filter(|nanos| *nanos >= 0.0);
-            Duration::from_secs_f64(nanos.ok_or_else(|| wrong(FIELD, "is no duration"))? / 1e9)
+            let nanos = other.as_f64().ok_or_else(|| wrong(FIELD, "is no duration"))?;
+            Duration::try_from_secs_f64(nanos / 1e9).map_err(|why| wrong(FIELD, &why.to_string()))?
         }
     };
     // More often would only keep Copilot busy.

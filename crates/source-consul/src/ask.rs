@@ -109,6 +109,13 @@ impl Consul {
     }
 }
 
+/// Where every question belongs, as a part of its query; what is empty is the agent's own.
+pub(crate) fn scope(datacenter: &str, namespace: &str, partition: &str) -> String {
+    let fields = [("dc", datacenter), ("ns", namespace), ("partition", partition)];
+    let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    said.map(|(key, value)| format!("&{key}={}", encoded(value))).collect()
+}
+
 /// By which index to wait for what comes after this answer; an index of zero is none.
 pub(crate) fn index(answer: &Answer) -> Result<u64, ClientError> {
     let index = answer.number("x-consul-index").filter(|index| *index > 0);
@@ -133,4 +140,15 @@ pub(crate) fn nodes(answer: &Answer) -> Result<Vec<Listed>, ClientError> {
 fn list<T: serde::de::DeserializeOwned>(answer: &Answer) -> Result<Vec<T>, ClientError> {
     let list: Vec<Value> = answer.json()?;
     Ok(parts(Value::Array(list)).into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scope;
+
+    #[test]
+    fn every_question_says_where_it_belongs() {
+        assert_eq!(scope("", "", ""), "");
+        assert_eq!(scope("dc2", "a&b", "p"), "&dc=dc2&ns=a%26b&partition=p");
+    }
 }

@@ -81,6 +81,8 @@ impl Catalog {
     }
 
     pub(crate) fn take_nodes(&mut self, nodes: Vec<Listed>) -> BTreeSet<String> {
+        // Machines come and go, and most of them never come again under their name.
+        self.names.retain(|name| Arc::strong_count(name) > 1);
         let now: BTreeMap<String, u64> =
             nodes.into_iter().map(|node| (node.node, node.modify_index)).collect();
         let before = std::mem::replace(&mut self.nodes, now);
@@ -191,6 +193,10 @@ mod tests {
         assert_eq!(names(&catalog.take_nodes(vec![node(1)])), ["c"]);
         assert!(catalog.take_nodes(vec![node(1)]).is_empty());
         assert_eq!(names(&catalog.take_nodes(vec![node(2)])), ["c"]);
+        catalog.seen("c", 8, &["n3".to_owned()].into());
+        catalog.take_nodes(vec![]);
+        let known: Vec<&str> = catalog.names.iter().map(|name| &**name).collect();
+        assert_eq!(known, ["n1", "n3"], "a node on which nobody is any more is forgotten");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pilot_source_http::{Client, ClientError, ClientOptions, TlsError, encoded};
 use pilot_source_store::{Documents, StoreOptions};
 use serde::Deserialize;
 
-use crate::ask::is_filtered;
+use crate::ask::{is_filtered, scope};
 
 /// How the store is followed.
 pub struct ConsulKvOptions {
@@ -17,7 +17,11 @@ pub struct ConsulKvOptions {
     pub client: ClientOptions,
     /// Documents stand below this key.
     pub prefix: String,
+    /// Empty for that of the agent that is asked.
     pub datacenter: String,
+    /// Of Consul Enterprise; empty for the default ones.
+    pub namespace: String,
+    pub partition: String,
     /// How long a question may wait at Consul.
     pub wait: Duration,
 }
@@ -44,11 +48,11 @@ struct Pair {
 
 impl ConsulKv {
     pub fn open(options: ConsulKvOptions) -> Result<Self, TlsError> {
-        let ConsulKvOptions { store: options, client, prefix, datacenter, wait } = options;
+        let ConsulKvOptions { store: options, client, prefix, datacenter, namespace, partition, wait } =
+            options;
         let prefix = format!("{}/", prefix.trim_matches('/'));
         let parts: Vec<String> = prefix.split('/').map(encoded).collect();
-        let scope =
-            if datacenter.is_empty() { String::new() } else { format!("&dc={}", encoded(&datacenter)) };
+        let scope = scope(&datacenter, &namespace, &partition);
         let path = format!("/v1/kv/{}?recurse=true{scope}", parts.join("/"));
         Ok(Self { options, store: Store { client: Client::new(client)?, prefix, path, wait } })
     }

@@ -6,11 +6,11 @@ use pilot_source::{
     Batch, Contact, Ended, Readings, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source,
     Suspicion, Teller, follow, until_due,
 };
-use pilot_source_http::{Answer, Client, ClientError, ClientOptions, TlsError, encoded};
+use pilot_source_http::{Answer, Client, ClientError, ClientOptions, TlsError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ask::{Consul, Read, Topic, checks, index, is_filtered, nodes};
+use crate::ask::{Consul, Read, Topic, checks, index, is_filtered, nodes, scope};
 use crate::catalog::{Catalog, Services};
 use crate::sweep::Sweep;
 
@@ -41,9 +41,7 @@ const OWN_SERVICE: &str = "consul";
 impl ConsulSource {
     pub fn open(options: ConsulOptions) -> Result<Self, TlsError> {
         let ConsulOptions { registry, client, datacenter, namespace, partition, wait } = options;
-        let fields = [("dc", datacenter), ("ns", namespace), ("partition", partition)];
-        let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
-        let scope: String = said.map(|(key, value)| format!("&{key}={}", encoded(&value))).collect();
+        let scope = scope(&datacenter, &namespace, &partition);
         Ok(Self { registry, consul: Consul { client: Client::new(client)?, scope, wait } })
     }
 }

@@ -65,26 +65,37 @@ impl Apps {
         self.apps.keys().filter_map(|name| self.registration(name, options)).collect()
     }
 
-    /// An application as a service; nothing if it has no instances.
+    /// An application as a service; nothing if it has no instances. It is called by its name, and whoever has other virtual
+    /// addresses by those alone: which of its instances are there says nothing about how the others are called.
     pub(crate) fn registration(&self, name: &str, options: &RegistryOptions) -> Option<Registration> {
-        let (mut hosts, mut instances, mut unreadable) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let mut registration = Registration { name: name.to_ascii_lowercase(), ..Registration::default() };
+        let own = [options.host(&registration.name)];
         for (id, held) in self.apps.get(name)? {
             let from = match &held.instance {
                 Ok(from) => from,
                 Err(why) => {
-                    unreadable.push((id.clone(), why.clone()));
+                    registration.unreadable.push((id.clone(), why.clone()));
                     continue;
                 }
             };
-            for list in [&from.vip_address, &from.secure_vip_address].into_iter().flatten() {
-                let names = list.split(',').map(str::trim).filter(|vip| is_name(vip));
-                hosts.extend(names.map(|vip| host(vip, options)));
+            let (mut instance, hosts) = (instance(id, from), hosts(from, options));
+            // Metadata that name a host say where it is called in place of anything else.
+            let is_said = instance.metadata.get("istio-host").is_some_and(|host| !host.is_empty());
+            if !is_said && hosts != own {
+                instance.hosts = hosts;
             }
-            instances.push(instance(id, from));
+            registration.instances.push(instance);
         }
-        let (name, hosts) = (name.to_ascii_lowercase(), hosts.into_iter().collect());
-        Some(Registration { name, hosts, instances, unreadable, ..Registration::default() })
+        Some(registration)
     }
+}
+
+/// The virtual addresses of an instance.
+fn hosts(from: &EurekaInstance, options: &RegistryOptions) -> Vec<String> {
+    let lists = [&from.vip_address, &from.secure_vip_address].into_iter().flatten();
+    let named = lists.flat_map(|list| list.split(',').map(str::trim)).filter(|vip| is_name(vip));
+    let hosts: BTreeSet<String> = named.map(|vip| host(vip, options)).collect();
+    hosts.into_iter().collect()
 }
 
 /// Some clients send names of properties that nobody has set.
@@ -149,17 +160,35 @@ mod tests {
         let apps = Apps::read(list(&json!([7, {"name": "SHOP", "instance": [shop("a", "UP", ""), odd]}])));
         let all = apps.all(&options);
         assert_eq!((apps.hash_code().as_str(), all[0].unreadable[0].0.as_str()), ("UP_2_", "b"));
+        let instance = &all[0].instances[0];
         assert_eq!(
-            (all[0].name.as_str(), &all[0].hosts[..]),
+            (all[0].name.as_str(), &instance.hosts[..]),
             ("shop", &["shop.example.com".into(), "shop.service.eureka".into()][..])
         );
-        let instance = &all[0].instances[0];
         assert_eq!(instance.ports.iter().map(|port| port.number).collect::<Vec<_>>(), [8080, 8443]);
         assert_eq!(instance.locality, "eu-west-1/eu-west-1b");
         assert_eq!(
             instance.metadata.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
             ["n=7", "version=v1"]
         );
+    }
+
+    #[test]
+    fn each_instance_is_called_by_its_own_virtual_addresses() {
+        let with = |id: &str, vip: &str| {
+            let mut one = shop(id, "UP", "");
+            (one["vipAddress"], one["metadata"]) = (json!(vip), json!({}));
+            one
+        };
+        let mut own = with("d", "shop-own");
+        own["metadata"] = json!({"istio-host": "own.example.com"});
+        let all =
+            [with("a", "shop"), with("b", "shop-canary"), with("c", "${unset}"), own, with("e", "Shop")];
+        let apps = Apps::read(list(&json!([{"name": "SHOP", "instance": all}])));
+        let all = apps.all(&RegistryOptions::new("eureka", "mesh"));
+        assert!(all[0].hosts.is_empty(), "its name, in the domain of the registry");
+        let own: Vec<_> = all[0].instances.iter().map(|instance| instance.hosts.join(",")).collect();
+        assert_eq!(own, ["", "shop-canary.mesh", "", "", ""]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use http::StatusCode;
 use pilot_base::{Hash64, Name};
 use pilot_source::{Contact, Ended, RegistryOptions, Running, Session, Shelf, Sink, Source, Teller, follow};
 use pilot_source_http::{Answer as HttpAnswer, Client, ClientError, ClientOptions, TlsError};
@@ -13,7 +14,7 @@ use crate::message::{Answer, Applications, Summary};
 pub struct EurekaOptions {
     pub registry: RegistryOptions,
     pub client: ClientOptions,
-    /// How often it is asked what changed.
+    /// How often it is asked what changed; not more often than ten times a second.
     pub every: Duration,
 }
 
@@ -31,7 +32,7 @@ struct Eureka {
 impl EurekaSource {
     pub fn open(options: EurekaOptions) -> Result<Self, TlsError> {
         let EurekaOptions { registry, client, every } = options;
-        Ok(Self { registry, eureka: Eureka { client: Client::new(client)?, every } })
+        Ok(Self { registry, eureka: Eureka { client: Client::new(client)?, every: every.max(SHORTEST) } })
     }
 }
 
@@ -65,12 +66,19 @@ enum Never {}
 struct Known {
     delta: Option<Hash64>,
     agrees: bool,
+    /// The delta that another page contradicted: whoever is listed in it may be gone by now.
+    stale: Option<Hash64>,
 }
 
 impl Known {
+    /// Does it say something that has not been taken in, and that may be true?
     fn is_new(&mut self, answer: &HttpAnswer) -> bool {
         let delta = Some(Hash64::of(&answer.body));
-        std::mem::replace(&mut self.delta, delta) != delta
+        let is_new = std::mem::replace(&mut self.delta, delta) != delta && self.stale != delta;
+        if is_new {
+            self.stale = None;
+        }
+        is_new
     }
 }
 
@@ -83,14 +91,28 @@ const SECOND_LOOK: u64 = 10;
 /// may keep an old page of either for minutes.
 const LONGEST: Duration = Duration::from_secs(15);
 
+/// Asked more often, a server would only be kept busy: it makes its pages anew every thirty seconds.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// Where a server tells no changes, everything is asked for. It may be very much.
+const WHOLE: Duration = Duration::from_secs(5);
+
 impl Eureka {
     async fn ask(&self, teller: &mut Teller) -> Result<Never, Ended> {
+        // Whether this server tells changes is found out below.
+        teller.shelf.warn(None);
         let mut apps = self.everything(teller).await?;
         let mut known = Known::default();
         let (mut pause, mut again) = (self.every, Instant::now());
         for asked in 1_u64.. {
             teller.until(tokio::time::sleep(self.every)).await?;
-            let answer = self.client.page("/apps/delta", Duration::ZERO).await.map_err(Ended::lost)?;
+            let answer = match self.client.page("/apps/delta", Duration::ZERO).await {
+                Ok(answer) => answer,
+                Err(error) if error.status() == Some(StatusCode::FORBIDDEN) => {
+                    return self.ask_for_everything(teller).await;
+                }
+                Err(error) => return Err(Ended::lost(error)),
+            };
             // For three minutes a delta has everything that happened in them; most of the time it says nothing new.
             if known.is_new(&answer) {
                 let delta = applications(&answer).map_err(Ended::lost)?;
@@ -103,19 +125,34 @@ impl Eureka {
             }
             if known.agrees && asked.is_multiple_of(SECOND_LOOK) {
                 known.agrees = self.second_look(&apps).await.map_err(Ended::lost)?;
+                known.stale = if known.agrees { None } else { known.delta };
             }
             if known.agrees {
                 let batch = teller.shelf.found();
                 teller.tell(batch).await?;
             } else if Instant::now() >= again {
                 apps = self.everything(teller).await?;
-                // It may be older than the delta, which is taken in once more.
-                known = Known::default();
+                let (delta, stale) = (known.stale, known.stale);
+                // It may be older than the delta, which is taken in once more, unless that is the one that is too old.
+                // Then the other page says whether this is all.
+                let agrees = stale.is_some() && self.second_look(&apps).await.map_err(Ended::lost)?;
+                known = Known { delta, agrees, stale };
                 again = Instant::now() + pause;
                 pause = (pause * 2).min(LONGEST);
             }
         }
         Err(Ended::lost("it was asked more often than can be counted"))
+    }
+
+    /// Follows a server that refuses to tell what changed.
+    async fn ask_for_everything(&self, teller: &mut Teller) -> Result<Never, Ended> {
+        let every = self.every.max(WHOLE);
+        let why = format!("it refuses to tell what changed, so everything is asked for, every {every:?}");
+        teller.shelf.warn(Some(why));
+        loop {
+            self.everything(teller).await?;
+            teller.until(tokio::time::sleep(every)).await?;
+        }
     }
 
     /// Does another page agree that there is nothing else?

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderName};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -15,29 +15,8 @@ use serde::de::DeserializeOwned;
 use crate::address::ServerAddress;
 use crate::connector::Connector;
 use crate::events::{EventStream, LineStream};
+use crate::secret::{Known, Secret};
 use crate::tls::{TlsError, TlsFiles};
-
-/// A header that says who we are, such as a token.
-#[derive(Clone)]
-pub struct Secret {
-    name: HeaderName,
-    value: HeaderValue,
-}
-
-impl Secret {
-    /// Nothing if the value cannot stand in a header.
-    pub fn new(name: &'static str, value: &str) -> Option<Self> {
-        let mut value = HeaderValue::from_str(value.trim()).ok()?;
-        value.set_sensitive(true);
-        Some(Self { name: HeaderName::from_static(name), value })
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: …", self.name)
-    }
-}
 
 /// How a registry is reached.
 #[derive(Clone, Debug)]
@@ -100,18 +79,26 @@ impl ClientError {
             Self::Reach { .. } | Self::Slow { .. } => false,
         }
     }
+
+    /// With what it refuses, if it does.
+    pub fn status(&self) -> Option<StatusCode> {
+        if let Self::Refused { status, .. } = self { Some(*status) } else { None }
+    }
 }
 
 fn refusal(status: StatusCode) -> String {
-    match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!("{status}; is the token right?"),
-        other => other.to_string(),
-    }
+    if is_denial(status) { format!("{status}; is the token right?") } else { status.to_string() }
+}
+
+/// Is it about who asks?
+fn is_denial(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 const JSON: &str = "application/json";
 
 /// What is asked, and in which form the answer should be.
+#[derive(Clone)]
 struct Question<'a> {
     method: Method,
     path: &'a str,
@@ -133,7 +120,7 @@ pub struct Client {
     pool: Pool<Connector, Full<Bytes>>,
     servers: Arc<[(ServerAddress, Arc<str>)]>,
     current: Arc<AtomicUsize>,
-    secret: Option<Secret>,
+    secret: Known,
     patience: Duration,
     most_bytes: usize,
 }
@@ -145,14 +132,14 @@ impl Client {
         let tls = if is_tls { Some(tls.connector(&[])?) } else { None };
         let pool = Pool::builder(TokioExecutor::new()).build(Connector { tls });
         let named = servers.into_iter().map(|server| (server.clone(), Arc::from(server.to_string())));
-        let (servers, current) = (named.collect(), Arc::default());
+        let (servers, current, secret) = (named.collect(), Arc::default(), Known::new(secret));
         Ok(Self { pool, servers, current, secret, patience, most_bytes })
     }
 
     /// The same, with another word on who we are. Both turn to the next server together.
     #[must_use]
     pub fn with_secret(&self, secret: Option<Secret>) -> Self {
-        Self { secret, ..self.clone() }
+        Self { secret: Known::new(secret), ..self.clone() }
     }
 
     /// Asks for a page. `wait` is how long the server was told to take its time.
@@ -171,7 +158,17 @@ impl Client {
         self.put(Question::new(method, path, body), wait).await
     }
 
+    /// A token that is refused may have been replaced: then the new one is tried.
     async fn put(&self, question: Question<'_>, wait: Duration) -> Result<Answer, ClientError> {
+        let said = self.secret.now();
+        let answer = self.put_once(question.clone(), wait).await?;
+        if is_denial(answer.status) && self.secret.renew(said.as_ref()) {
+            return self.put_once(question, wait).await;
+        }
+        Ok(answer)
+    }
+
+    async fn put_once(&self, question: Question<'_>, wait: Duration) -> Result<Answer, ClientError> {
         let patience = self.patience + wait;
         let (at, asked) = (self.current.load(Ordering::Relaxed), self.exchange(question));
         let answer = match tokio::time::timeout(patience, asked).await {
@@ -205,22 +202,28 @@ impl Client {
 
     /// A stream of events that the server sends for as long as it likes.
     pub async fn events(&self, path: &str) -> Result<EventStream, ClientError> {
-        let at = self.current.load(Ordering::Relaxed);
-        let request = self.request(
-            at,
-            Question { accept: "text/event-stream", ..Question::new(Method::GET, path, Bytes::new()) },
-        )?;
-        self.stream(at, request).await.map(EventStream::new)
+        let question = Question::new(Method::GET, path, Bytes::new());
+        self.stream(Question { accept: "text/event-stream", ..question }).await.map(EventStream::new)
     }
 
     /// An answer that goes on for as long as the server likes, line by line.
     pub async fn lines(&self, method: Method, path: &str, body: Bytes) -> Result<LineStream, ClientError> {
-        let at = self.current.load(Ordering::Relaxed);
-        let request = self.request(at, Question::new(method, path, body))?;
-        self.stream(at, request).await
+        self.stream(Question::new(method, path, body)).await
     }
 
-    async fn stream(&self, at: usize, request: Request<Full<Bytes>>) -> Result<LineStream, ClientError> {
+    async fn stream(&self, question: Question<'_>) -> Result<LineStream, ClientError> {
+        let said = self.secret.now();
+        match self.stream_once(question.clone()).await {
+            Err(error) if error.status().is_some_and(is_denial) && self.secret.renew(said.as_ref()) => {
+                self.stream_once(question).await
+            }
+            begun => begun,
+        }
+    }
+
+    async fn stream_once(&self, question: Question<'_>) -> Result<LineStream, ClientError> {
+        let at = self.current.load(Ordering::Relaxed);
+        let request = self.request(at, question)?;
         let (server, patience) = (self.server(at), self.patience);
         let begun = tokio::time::timeout(patience, self.begin(at, request)).await;
         let begun =
@@ -272,8 +275,8 @@ impl Client {
         if let Some(value) = address.authorization() {
             headers.insert(AUTHORIZATION, value.clone());
         }
-        if let Some(Secret { name, value }) = &self.secret {
-            headers.insert(name.clone(), value.clone());
+        if let Some(secret) = self.secret.now() {
+            headers.insert(secret.name, secret.value);
         }
         Ok(request)
     }

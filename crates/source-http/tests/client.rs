@@ -140,3 +140,44 @@ async fn from_a_server_that_fails_the_client_turns_to_the_next() {
     let why = client.page(&large, Duration::ZERO).await.unwrap_err().to_string();
     assert!(why.contains("more than 4096 bytes"), "{why}");
 }
+
+/// Refuses whoever has another token than this one.
+async fn guarded(listener: TcpListener, token: Arc<std::sync::Mutex<&'static str>>) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(stream.read_u8().await.unwrap());
+        }
+        let right = format!("authorization: token={}\r\n", *token.lock().unwrap());
+        let is_right = String::from_utf8(asked).unwrap().contains(&right);
+        let status = if is_right { "200 OK" } else { "403 Forbidden" };
+        let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 2\r\n\r\n\n\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_is_read_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = write(scratch.path(), "token", "old\n");
+    let right = Arc::new(std::sync::Mutex::new("old"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let servers = vec![ServerAddress::parse(&listener.local_addr().unwrap().to_string()).unwrap()];
+    let mut serving = JoinSet::new();
+    serving.spawn(guarded(listener, Arc::clone(&right)));
+    let secret = Secret::read("authorization", "token=", &file).unwrap();
+    let client = Client::new(ClientOptions { secret, ..ClientOptions::new(servers) }).unwrap();
+    assert!(client.page("/", Duration::ZERO).await.is_ok());
+    *right.lock().unwrap() = "new";
+    let why = client.page("/", Duration::ZERO).await.unwrap_err();
+    assert_eq!(why.status().unwrap(), 403, "the file has the old one");
+    write(scratch.path(), "token", "new");
+    assert!(client.clone().events("/").await.is_ok(), "a stream");
+    assert!(client.page("/", Duration::ZERO).await.is_ok(), "a page, with what the copy has read");
+    *right.lock().unwrap() = "newer";
+    write(scratch.path(), "token", "newer");
+    assert!(client.page("/", Duration::ZERO).await.is_ok());
+    // A file that is being replaced is not there.
+    std::fs::remove_file(file).unwrap();
+    assert!(client.page("/", Duration::ZERO).await.is_ok());
+}

@@ -265,8 +265,17 @@ async fn memory_keeps_the_contract() {
     let port = free_port();
     let mut own = Own { port, client: client(SocketAddr::from(([127, 0, 0, 1], port)), TOKEN) };
     check_registry(&mut own).await;
+    nobody_listens(port).await;
     check_bad(&mut own).await;
+    nobody_listens(port).await;
     check_load(&mut own).await;
+}
+
+/// A registry that was let go of closes its port a moment later.
+async fn nobody_listens(port: u16) {
+    while std::net::TcpListener::bind(("127.0.0.1", port)).is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 impl StoreRig for Own {

@@ -155,9 +155,11 @@ impl Shelf {
         if let Some(before) = before {
             if registration.is_unknown() {
                 let why = registration.trouble.take();
+                // Those that are held are among what was told, and stay held.
                 registration = Registration { trouble: why, ..before.packed.open() };
+            } else {
+                self.held.add_to(&mut registration, &before.packed);
             }
-            self.held.add_to(&mut registration, &before.packed);
         }
         let content = hash_of(&registration);
         if before.is_some_and(|kept| kept.content == content) {

@@ -35,7 +35,7 @@ pub(crate) struct RegistryArgs {
     /// The partition in Consul Enterprise
     #[arg(long = "consulPartition", value_name = "NAME", default_value = "")]
     pub(crate) consul_partition: String,
-    /// File with Consul's ACL token
+    /// File with Consul's ACL token; it is read again when the token is refused
     #[arg(long = "consulTokenFile", value_name = "FILE")]
     pub(crate) consul_token_file: Option<PathBuf>,
     /// Roots for Consul's certificate [default: those of the system]
@@ -62,10 +62,16 @@ pub(crate) struct RegistryArgs {
     /// Roots for etcd's certificate [default: those of the system]
     #[arg(long = "etcdCAFile", value_name = "FILE")]
     pub(crate) etcd_ca_file: Option<PathBuf>,
+    /// Our certificate for etcd
+    #[arg(long = "etcdCertFile", value_name = "FILE")]
+    pub(crate) etcd_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long = "etcdKeyFile", value_name = "FILE")]
+    pub(crate) etcd_key_file: Option<PathBuf>,
     /// Eureka's servers, such as http://host:8761/eureka; user and password may stand in it
     #[arg(long = "eurekaserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) eureka_servers: Vec<String>,
-    /// How often Eureka is asked what changed
+    /// How often Eureka is asked what changed; 100ms is the least
     #[arg(long = "eurekaserverInterval", value_name = "DURATION", default_value = "2s", value_parser = parse_span)]
     pub(crate) eureka_interval: Duration,
     /// Roots for Eureka's certificate [default: those of the system]
@@ -92,16 +98,22 @@ pub(crate) struct RegistryArgs {
     /// The namespace of Nomad that is followed; * for all
     #[arg(long = "nomadNamespace", value_name = "NAME", default_value = "*")]
     pub(crate) nomad_namespace: String,
-    /// File with Nomad's ACL token
+    /// File with Nomad's ACL token; it is read again when the token is refused
     #[arg(long = "nomadTokenFile", value_name = "FILE")]
     pub(crate) nomad_token_file: Option<PathBuf>,
     /// Roots for Nomad's certificate [default: those of the system]
     #[arg(long = "nomadCAFile", value_name = "FILE")]
     pub(crate) nomad_ca_file: Option<PathBuf>,
+    /// Our certificate for Nomad
+    #[arg(long = "nomadCertFile", value_name = "FILE")]
+    pub(crate) nomad_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long = "nomadKeyFile", value_name = "FILE")]
+    pub(crate) nomad_key_file: Option<PathBuf>,
     /// Marathon's servers, for services that run in Mesos
     #[arg(long = "marathonserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) marathon_servers: Vec<String>,
-    /// File with the token that DC/OS wants before Marathon
+    /// File with the token that DC/OS wants before Marathon; it is read again when the token is refused
     #[arg(long = "marathonTokenFile", value_name = "FILE")]
     pub(crate) marathon_token_file: Option<PathBuf>,
     /// Roots for Marathon's certificate [default: those of the system]

@@ -109,6 +109,8 @@ impl Consul {
             client,
             prefix: "istio/config".to_owned(),
             datacenter: String::new(),
+            namespace: String::new(),
+            partition: String::new(),
             wait: Duration::from_secs(3),
         };
         Box::new(ConsulKv::open(options).unwrap())
