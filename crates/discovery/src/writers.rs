@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilot_base::{Cidr, Clock, Name};
+use pilot_ca::Authority;
 use pilot_cli::Env;
 use pilot_kube_write::{
     Addresses, CaSecret, DefaultRevision, Election, HookScope, IngressStatus, Leadership, Registration,
@@ -42,15 +43,26 @@ pub(crate) struct Writers {
     /// Nothing if nobody wants addresses.
     ranges: Option<(Cidr, Cidr)>,
     judges: bool,
+    /// After how long a proxy connects anew.
+    max_age: Option<Duration>,
     /// `EXTERNAL_ISTIOD`: other clusters may have no control plane but this one.
     controls_others: bool,
 }
 
-/// While what is written depends on is there.
+/// What is written depends on this.
 pub(crate) struct Around<'a> {
-    pub(crate) engine: &'a EngineHandle,
-    pub(crate) identity: Option<&'a Identity>,
-    pub(crate) clock: Arc<dyn Clock>,
+    engine: &'a EngineHandle,
+    authority: Option<watch::Receiver<Arc<Authority>>>,
+    ca_bundle: Option<watch::Receiver<Arc<str>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl<'a> Around<'a> {
+    pub(crate) fn new(engine: &'a EngineHandle, identity: Option<&Identity>, clock: Arc<dyn Clock>) -> Self {
+        let (authority, ca_bundle) =
+            (identity.and_then(Identity::authority), identity.map(Identity::ca_bundle));
+        Self { engine, authority, ca_bundle, clock }
+    }
 }
 
 impl Writers {
@@ -79,6 +91,7 @@ impl Writers {
                 })
                 .flatten(),
             judges: flag("PILOT_ENABLE_ANALYSIS", false),
+            max_age: args.max_connection_age.filter(|age| !age.is_zero()),
             controls_others: flag("EXTERNAL_ISTIOD", false),
         }
     }
@@ -118,6 +131,7 @@ impl Writers {
             checks_health: flag("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS"),
             grace: env.span("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD").unwrap_or(GRACE),
             validates: flag("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY"),
+            max_age: self.max_age,
             now: unix_nanos,
         };
         let (client, places) = (self.home.client.clone(), self.home.places.clone());
@@ -126,7 +140,8 @@ impl Writers {
         Arc::new(registration)
     }
 
-    /// Everything that is written goes on until `stopped`.
+    /// Everything that is written goes on until `stopped`. Before all is known nothing of this may begin: rules would be
+    /// judged that nobody has read, by settings that are not those of the mesh.
     pub(crate) fn start<F>(self, around: &Around<'_>, stopped: impl Fn() -> F, tasks: &mut JoinSet<()>)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -163,8 +178,7 @@ impl Writers {
             mesh: around.engine.mesh_config(),
             leads: leads(INGRESSES),
         });
-        let authority = around.identity.and_then(Identity::authority);
-        let maps = authority.map(|authority| RootMaps {
+        let maps = around.authority.clone().map(|authority| RootMaps {
             client: client(),
             name: self.root_map.clone(),
             authority,
@@ -172,12 +186,12 @@ impl Writers {
             only_namespace: self.home.only_namespace.clone(),
             leads: leads(NAMESPACES),
         });
-        if let Some(identity) = around.identity.filter(|_| self.patches) {
+        if let Some(ca_bundle) = around.ca_bundle.clone().filter(|_| self.patches) {
             let configs = WebhookConfigs {
                 client: client(),
                 namespace: self.namespace.clone(),
                 revision: self.revision.clone(),
-                ca_bundle: identity.ca_bundle(),
+                ca_bundle,
                 scope: HookScope::All,
             };
             tasks.spawn(configs.run());
@@ -202,8 +216,8 @@ impl Writers {
             lock: NAMESPACES,
             elects: self.elects,
             root_map: self.root_map.clone(),
-            authority: around.identity.and_then(Identity::authority),
-            ca_bundle: around.identity.filter(|_| self.patches).map(Identity::ca_bundle),
+            authority: around.authority.clone(),
+            ca_bundle: around.ca_bundle.clone().filter(|_| self.patches),
             mesh: around.engine.mesh_config(),
             only_namespace: self.home.only_namespace.clone(),
             clock: Arc::clone(&around.clock),

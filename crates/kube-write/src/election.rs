@@ -19,6 +19,8 @@ const LEASE: Millis = 30_000;
 const RETRY: Duration = Duration::from_millis(7_500);
 /// A leader that could not say so for this long does not lead any more: long before others take over.
 const DEADLINE: Millis = 15_000;
+/// An answer that takes longer comes too late: whoever waits for it does not notice that others take over.
+const PATIENCE: Duration = Duration::from_millis(DEADLINE / 2);
 
 /// What somebody leads.
 #[derive(Clone, Debug)]
@@ -87,9 +89,11 @@ impl Election {
         let mut confirmed: Millis = 0;
         let mut told = String::new();
         loop {
-            match self.try_once().await {
+            // Others count from when they see what was written, which is later than this.
+            let began = self.clock.now();
+            match self.try_in_time().await {
                 Ok(true) => {
-                    confirmed = self.clock.now();
+                    confirmed = began;
                     self.lead();
                     told.clear();
                 }
@@ -140,6 +144,11 @@ impl Election {
         let mut maps = Resource::new("", "v1", "configmaps");
         maps.namespace = Some(self.seat.namespace.as_str().into());
         maps
+    }
+
+    async fn try_in_time(&mut self) -> Result<bool, CallError> {
+        let outcome = tokio::time::timeout(PATIENCE, self.try_once()).await;
+        outcome.unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {PATIENCE:?}"))))
     }
 
     async fn try_once(&mut self) -> Result<bool, CallError> {
@@ -271,8 +280,15 @@ fn next(seen: &Seen, now: Millis, rank: Rank<'_>, today: &str) -> Option<Record>
 
 #[cfg(test)]
 mod tests {
-    use super::{LEASE, Rank, Record, Seat, Seen, now_text, record_of};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::{Election, LEASE, Rank, Record, Seat, Seen, now_text, record_of};
+    use crate::testing::{ApiServer, PausedClock};
+    use pilot_base::Clock as _;
     use serde_json::json;
+    use tokio::sync::watch;
+    use tokio::task::JoinSet;
 
     fn seat(identity: &str, revision: &str) -> Seat {
         Seat {
@@ -354,5 +370,24 @@ mod tests {
         let damaged = json!({"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{"}}});
         assert_eq!(record_of(&damaged), None::<Record>);
         assert_eq!(now_text(1_767_225_600), "2026-01-01T00:00:00Z");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_answered_leads_no_more_before_others_take_over() {
+        let clock = Arc::new(PausedClock::default());
+        let server = ApiServer::start().await;
+        let (_tag, default) = watch::channel(String::new());
+        let times = (Arc::clone(&clock) as Arc<dyn pilot_base::Clock>, (|| 0) as fn() -> i64);
+        let election = Election::new(server.client(&clock), seat("a", "blue"), default, times);
+        let mut leads = election.leadership();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(election.run(std::future::pending()));
+        leads.wait_for(|leads| *leads).await.unwrap();
+        let confirmed = clock.now();
+        server.fall_silent();
+        let lost = tokio::time::timeout(Duration::from_secs(600), leads.wait_for(|leads| !*leads)).await;
+        assert!(lost.is_ok(), "it leads for ever");
+        let lasted = clock.now() - confirmed;
+        assert!(lasted < LEASE, "it thought that it led for {lasted} ms without a word");
     }
 }

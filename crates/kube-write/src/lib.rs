@@ -24,6 +24,8 @@ mod leading;
 mod registration;
 mod remote_writers;
 mod root_maps;
+#[cfg(test)]
+mod testing;
 mod token_review;
 mod verdicts;
 mod webhook_configs;

@@ -36,6 +36,8 @@ pub struct RegistrationOptions {
     pub grace: Duration,
     /// `ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY`
     pub validates: bool,
+    /// After how long a connection ends and is made anew; nothing if connections last.
+    pub max_age: Option<Duration>,
     /// Nanoseconds since 1970.
     pub now: fn() -> i128,
 }

@@ -45,11 +45,15 @@ async fn serve(scratch: &Path, cluster: &KubeServer, env: &[(&str, &str)]) -> Pi
 }
 
 async fn serve_by(scratch: &Path, kubeconfig: &str, env: &[(&str, &str)]) -> PilotServer {
+    serve_with(scratch, kubeconfig, &[], env).await
+}
+
+async fn serve_with(scratch: &Path, kubeconfig: &str, more: &[&str], env: &[(&str, &str)]) -> PilotServer {
     std::fs::create_dir_all(scratch).unwrap();
     let file = scratch.join("pilot-kubeconfig");
     std::fs::write(&file, kubeconfig).unwrap();
     let kubeconfig = format!("--kubeconfig={}", file.display());
-    let flags = ["--registries=Kubernetes", "--configDir=", &kubeconfig];
+    let flags = [&["--registries=Kubernetes", "--configDir=", &kubeconfig][..], more].concat();
     let env: Vec<(&str, &str)> = [("POD_NAME", "istiod-0")].into_iter().chain(env.iter().copied()).collect();
     PilotServer::start_in(scratch, &flags, &env).await.unwrap()
 }
@@ -371,6 +375,28 @@ async fn clocks_of_others_are_not_believed() {
     let server = serve(scratch.path(), &cluster, &[("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")]).await;
     cluster.until(&format!("{WORKLOADS}/left"), Value::is_null).await.unwrap();
     assert!(cluster.get(&format!("{WORKLOADS}/nonsense")).await.is_object(), "it says that it is connected");
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workload_that_ended_with_its_server_is_given_up() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(cluster) = cluster(scratch.path()).await else { return };
+    let mut lost = object("WorkloadEntry", "lost", &json!({"address": "10.0.0.9"}));
+    lost["metadata"]["annotations"] = json!({
+        "istio.io/autoRegistrationGroup": "cart", "istio.io/workloadController": "istiod-of-yesterday",
+        "istio.io/connectedAt": "2026-01-01T00:00:00Z",
+    });
+    cluster.apply(&lost).await.unwrap();
+    let mut theirs = lost.clone();
+    theirs["metadata"]["name"] = "theirs".into();
+    theirs["metadata"]["annotations"] = json!({"istio.io/connectedAt": "2026-01-01T00:00:00Z"});
+    cluster.apply(&theirs).await.unwrap();
+    let config = cluster.installed(cluster.address).await.unwrap();
+    let age = ["--keepaliveMaxServerConnectionAge=1s"];
+    let server = serve_with(scratch.path(), &config, &age, &[]).await;
+    cluster.until(&format!("{WORKLOADS}/lost"), Value::is_null).await.unwrap();
+    assert!(cluster.get(&format!("{WORKLOADS}/theirs")).await.is_object(), "it is nobody's to give up");
     drop(server);
 }
 

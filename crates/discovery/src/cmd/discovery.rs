@@ -90,10 +90,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     following.spawn(names.run());
     let certificate = identity.as_ref().map(Identity::tls);
     let tls = certificate.clone().filter(|_| !addresses.secure_grpc.is_empty());
-    if let Some(writers) = writers {
-        let around = Around { engine: &handle, identity: identity.as_ref(), clock: written_at };
-        writers.start(&around, || ends.stopped(), &mut writing);
-    }
+    let around = Around::new(&handle, identity.as_ref(), written_at);
     identity.map(|identity| following.spawn(identity.follow()));
     let known = async {
         sources_told(&handle, &vital).await;
@@ -109,6 +106,10 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
         serve_webhooks(secure_pages, tls, (&addresses, &ends), &mut servers).await?;
     }
     let Addresses { http, grpc, secure_grpc, .. } = &addresses;
+    // What is written depends on what is known; and who cannot serve is to take no seat.
+    if let Some(writers) = writers {
+        writers.start(&around, || ends.stopped(), &mut writing);
+    }
     tracing::info!("serving xDS on {grpc}, with TLS on {secure_grpc}, and readiness on {http}");
     serving.send_replace(true);
     let why = over(&mut ends, &handle, &mut following, &mut servers).await;

@@ -257,9 +257,28 @@ pub(crate) enum Farewell {
     Forget(Value),
 }
 
-pub(crate) fn farewell(entry: &Value) -> Farewell {
-    let is_gone = annotation(entry, CONNECTED).is_empty() && !annotation(entry, DISCONNECTED).is_empty();
-    if !is_gone {
+/// Since when an entry has stood as it does, in the words that were written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    Came(String),
+    Left(String),
+}
+
+impl Mark {
+    /// By two annotations; nothing if there is neither.
+    pub(crate) fn of(connected: &str, disconnected: &str) -> Option<Self> {
+        match (connected, disconnected) {
+            ("", "") => None,
+            ("", left) => Some(Self::Left(left.to_owned())),
+            (came, _) => Some(Self::Came(came.to_owned())),
+        }
+    }
+}
+
+/// Nothing if the entry has another mark by now: somebody came, or left.
+pub(crate) fn farewell(entry: &Value, mark: &Mark) -> Farewell {
+    let now = Mark::of(annotation(entry, CONNECTED), annotation(entry, DISCONNECTED));
+    if now.as_ref() != Some(mark) {
         return Farewell::Nothing;
     }
     if !annotation(entry, GROUP).is_empty() {

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::entry::{self, CONNECTED, CONTROLLER, DISCONNECTED, Farewell, GROUP};
+use super::entry::{self, CONNECTED, CONTROLLER, DISCONNECTED, Farewell, GROUP, Mark};
 use super::{Pending, Registration, Shown, get};
 use crate::attempts::{Attempts, is_left, until};
 
@@ -35,10 +35,9 @@ pub struct Keeper {
     leaving: Attempts<ConfigId>,
 }
 
-/// A workload that is not there.
+/// A workload that is not there, or that nobody may have seen leave.
 struct Away {
-    /// When it left, as its entry says.
-    since: String,
+    mark: Mark,
     /// When it is given up, counted from when we heard of it: clocks of others are not believed.
     until: Instant,
 }
@@ -46,8 +45,7 @@ struct Away {
 /// What annotations of an entry say.
 struct Seen {
     controller: String,
-    since: String,
-    is_ours: bool,
+    mark: Option<Mark>,
 }
 
 struct EntryLook;
@@ -56,11 +54,10 @@ impl Look for EntryLook {
     type Value = Seen;
 
     fn look(&self, object: Tree<'_>) -> Verdict<Seen> {
-        let text = |name: &str| object.text_at(&["metadata", "annotations", name]).to_owned();
-        let is_here = !text(CONNECTED).is_empty();
-        let since = if is_here { String::new() } else { text(DISCONNECTED) };
+        let text = |name: &str| object.text_at(&["metadata", "annotations", name]);
         let is_ours = !text(GROUP).is_empty() || !text(CONTROLLER).is_empty();
-        Verdict::Take(Seen { controller: text(CONTROLLER), since, is_ours }, Vec::new())
+        let mark = Mark::of(text(CONNECTED), text(DISCONNECTED)).filter(|_| is_ours);
+        Verdict::Take(Seen { controller: text(CONTROLLER).to_owned(), mark }, Vec::new())
     }
 }
 
@@ -183,18 +180,26 @@ impl Keeper {
     }
 
     fn see(&mut self, id: ConfigId, seen: Seen) {
-        let Seen { controller, since, is_ours } = seen;
-        if since.is_empty() || !is_ours {
+        let Seen { controller, mark } = seen;
+        let patience = mark.as_ref().and_then(|mark| self.patience(mark, &controller));
+        let Some((mark, patience)) = mark.zip(patience) else {
             self.away.remove(&id);
             return;
+        };
+        if self.away.get(&id).is_none_or(|away| away.mark != mark) {
+            self.away.insert(id, Away { mark, until: Instant::now() + patience });
         }
-        if self.away.get(&id).is_some_and(|away| away.since == since) {
-            return;
-        }
+    }
+
+    /// How long an entry may stay as it is; for ever if nothing is said.
+    fn patience(&self, mark: &Mark, controller: &str) -> Option<Duration> {
         let options = &self.registration.0.options;
-        let own = controller == options.instance;
-        let patience = if own { options.grace } else { options.grace * OTHERS };
-        self.away.insert(id, Away { since, until: Instant::now() + patience });
+        match mark {
+            Mark::Left(_) if controller == options.instance => Some(options.grace),
+            Mark::Left(_) => Some(options.grace * OTHERS),
+            // Whoever is there connects anew before that, which is written down.
+            Mark::Came(_) => options.max_age.map(|age| age + age / 2),
+        }
     }
 
     /// A group that is new, or was made anew: entries of it went with the old one, but workloads may still be there.
@@ -269,13 +274,13 @@ impl Keeper {
     /// Takes leave of those who were away for too long.
     async fn give_up(&mut self) {
         let now = Instant::now();
-        let due: Vec<ConfigId> =
-            self.away.iter().filter(|(_, away)| away.until <= now).map(|(id, _)| id.clone()).collect();
-        for id in due {
+        let due = self.away.iter().filter(|(_, away)| away.until <= now);
+        let due: Vec<_> = due.map(|(id, away)| (id.clone(), away.mark.clone())).collect();
+        for (id, mark) in due {
             if !self.leaving.may(&id) {
                 continue;
             }
-            let left = self.leave(&id).await;
+            let left = self.leave(&id, &mark).await;
             self.leaving.note(&id, &left);
             if is_left(&left) {
                 self.registration.0.metrics.registrations().failed.inc();
@@ -286,10 +291,14 @@ impl Keeper {
         }
     }
 
-    async fn leave(&self, id: &ConfigId) -> Result<(), CallError> {
+    async fn leave(&self, id: &ConfigId, mark: &Mark) -> Result<(), CallError> {
+        // A connection may last for longer than was asked for.
+        if self.registration.0.present.lock().contains_key(id) {
+            return Ok(());
+        }
         let path = self.path(id)?;
         let Some(entry) = get(&self.client, &path).await? else { return Ok(()) };
-        match entry::farewell(&entry) {
+        match entry::farewell(&entry, mark) {
             Farewell::Nothing => Ok(()),
             Farewell::Forget(patch) => {
                 self.call(Call::merge(&format!("{path}/status"), patch.to_string())).await

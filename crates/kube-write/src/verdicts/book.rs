@@ -18,6 +18,9 @@ const CONDITION: &str = "Valid";
 /// Nobody reads more of it, and an object has limits.
 const MAX_MESSAGE: usize = 4 << 10;
 
+/// Nor more messages than these: a rule with so many mistakes is mended one by one.
+const MOST: usize = 20;
+
 /// What is known of a rule.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Told {
@@ -105,16 +108,21 @@ impl Book {
     /// Takes note of all that is wrong now.
     pub(super) fn judge(&mut self, issues: &[Issue]) {
         let mut wrong: BTreeMap<Key, Vec<(Severity, String)>> = BTreeMap::new();
-        for issue in issues {
+        // If there are too many, those count that have a rule refused.
+        let of = |severity: Severity| issues.iter().filter(move |issue| issue.severity == severity);
+        for issue in of(Severity::Error).chain(of(Severity::Warning)) {
             let Some(kind) = kind_of(&issue.object.kind) else { continue };
             let id = ConfigId::new(issue.object.namespace.clone(), issue.object.name.clone());
+            let all = wrong.entry((kind, id)).or_default();
+            if all.len() >= MOST {
+                continue;
+            }
             let text = if issue.path.is_empty() {
                 issue.message.clone()
             } else {
                 format!("{}: {}", issue.path, issue.message)
             };
-            let all = wrong.entry((kind, id)).or_default();
-            if !all.contains(&(issue.severity, text.clone())) {
+            if !all.iter().any(|(severity, known)| (*severity, known) == (issue.severity, &text)) {
                 all.push((issue.severity, text));
             }
         }
@@ -286,6 +294,19 @@ mod tests {
         assert!(book.open().is_empty());
         book.hear(KIND, rule(1, &json!(null)));
         assert!(wanted(&mut book).is_some());
+    }
+
+    #[test]
+    fn of_very_many_mistakes_some_are_told_and_those_that_count_first() {
+        let mut book = Book::default();
+        book.hear(KIND, rule(1, &json!(null)));
+        let warnings = (0..1000).map(|i| Issue::warning(id().object(KIND), "", format!("mistake {i}")));
+        let issues: Vec<Issue> = warnings.chain([issue("error")]).collect();
+        book.judge(&issues);
+        let status = &wanted(&mut book).unwrap()["status"];
+        assert_eq!(status["validationMessages"].as_array().unwrap().len(), 20);
+        assert_eq!(status["validationMessages"][0]["level"], "ERROR");
+        assert_eq!(status["conditions"][0]["status"], "False");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use pilot_server::WorkloadHealth;
 use serde_json::{Value, json};
 
 use super::{
-    CHECKED, CONNECTED, CONTROLLER, DISCONNECTED, Farewell, GROUP, Switches, Workload, connected,
+    CHECKED, CONNECTED, CONTROLLER, DISCONNECTED, Farewell, GROUP, Mark, Switches, Workload, connected,
     disconnected, farewell, health, may_speak, parse, timestamp,
 };
 
@@ -123,14 +123,20 @@ fn health_is_written_when_it_changes() {
 
 #[test]
 fn what_becomes_of_who_does_not_come_back() {
-    let made = |annotations: Value| farewell(&entry(&annotations));
-    assert_eq!(made(json!({GROUP: "g", DISCONNECTED: "t"})), Farewell::Delete);
-    assert_eq!(made(json!({GROUP: "g", DISCONNECTED: "t", CONNECTED: "t"})), Farewell::Nothing);
-    assert_eq!(made(json!({GROUP: "g"})), Farewell::Nothing);
-    assert_eq!(made(json!({CONTROLLER: "a", DISCONNECTED: "t"})), Farewell::Nothing);
+    let (left, came) = (Mark::Left("t".to_owned()), Mark::Came("t".to_owned()));
+    let made = |annotations: Value, mark: &Mark| farewell(&entry(&annotations), mark);
+    assert_eq!(made(json!({GROUP: "g", DISCONNECTED: "t"}), &left), Farewell::Delete);
+    assert_eq!(made(json!({GROUP: "g", DISCONNECTED: "u"}), &left), Farewell::Nothing, "it was back since");
+    assert_eq!(made(json!({GROUP: "g", DISCONNECTED: "t", CONNECTED: "t"}), &left), Farewell::Nothing);
+    assert_eq!(made(json!({GROUP: "g"}), &left), Farewell::Nothing);
+    assert_eq!(made(json!({CONTROLLER: "a", DISCONNECTED: "t"}), &left), Farewell::Nothing);
+    assert_eq!(made(json!({GROUP: "g", CONNECTED: "t"}), &came), Farewell::Delete);
+    assert_eq!(made(json!({GROUP: "g", CONNECTED: "u"}), &came), Farewell::Nothing, "it came anew");
     let mut theirs = entry(&json!({CONTROLLER: "a", DISCONNECTED: "t"}));
     theirs["status"] = json!({"conditions": [{"type": "Healthy"}, {"type": "Other"}]});
-    let Farewell::Forget(patch) = farewell(&theirs) else { panic!("its health is not known any more") };
+    let Farewell::Forget(patch) = farewell(&theirs, &left) else {
+        panic!("its health is not known any more")
+    };
     assert_eq!(patch["status"]["conditions"], json!([{"type": "Other"}]));
 }
 
