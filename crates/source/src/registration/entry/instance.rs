@@ -82,10 +82,8 @@ impl Reading<'_> {
         ports: &BTreeMap<PortKey<'_>, EntryPort>,
     ) -> WorkloadEntry {
         let metadata = Metadata::new(&instance.metadata);
-        let own = |name: &str| instance.ports.iter().find(|port| port.name == name);
-        let listens = ports
-            .iter()
-            .filter_map(|((_, of), port)| Some((port.name.clone(), u16::try_from(own(of)?.number).ok()?)));
+        let own = |key: &PortKey<'_>| u16::try_from(self.behind(instance, key)?.number).ok();
+        let listens = ports.iter().filter_map(|(key, port)| Some((port.name.clone(), own(key)?)));
         let listens = listens.collect();
         let (labels, left_out) = metadata.labels();
         if left_out > 0 {

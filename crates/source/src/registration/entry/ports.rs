@@ -17,15 +17,15 @@ const MAX_PORTS: usize = 16;
 pub(super) type PortKey<'a> = (u16, &'a str);
 
 impl Reading<'_> {
-    /// Every instance serves each port of the service with its own port of that name.
+    /// Every instance serves each port of the service with its own port of that name; of several that are called the same,
+    /// with the one that is called there.
     pub(super) fn ports<'a>(&mut self, instances: &'a [Instance]) -> BTreeMap<PortKey<'a>, EntryPort> {
         let mut out: BTreeMap<PortKey<'a>, EntryPort> = BTreeMap::new();
         for instance in instances {
             let metadata = Metadata::new(&instance.metadata);
             let set = self.set_port(instance, &metadata);
             for port in &instance.ports {
-                let number = port.service_port.or(set).or(self.options.service_port).unwrap_or(port.number);
-                let Ok(number) = u16::try_from(number) else { continue };
+                let Ok(number) = u16::try_from(self.called_at(port, set)) else { continue };
                 let protocol = protocol(port, &metadata);
                 let known = out.entry((number, &port.name)).or_insert_with(|| EntryPort {
                     number,
@@ -50,6 +50,21 @@ impl Reading<'_> {
             out = out.into_iter().take(MAX_PORTS).collect();
         }
         out
+    }
+
+    fn called_at(&self, port: &InstancePort, set: Option<u32>) -> u32 {
+        port.service_port.or(set).or(self.options.service_port).unwrap_or(port.number)
+    }
+
+    /// The port of an instance behind a port of the service.
+    pub(super) fn behind<'b>(
+        &self,
+        instance: &'b Instance,
+        (number, name): &PortKey<'_>,
+    ) -> Option<&'b InstancePort> {
+        let mut called_so = instance.ports.iter().filter(|port| port.name == *name);
+        let first = called_so.clone().next();
+        called_so.find(|port| self.called_at(port, None) == u32::from(*number)).or(first)
     }
 
     /// The port by which an instance with one port wants to be called.

@@ -63,6 +63,20 @@ fn every_instance_serves_every_port_with_its_own() {
 }
 
 #[test]
+fn ports_without_names_are_told_apart_by_where_they_are_called() {
+    let port = |number, service_port| InstancePort { number, service_port, ..InstancePort::default() };
+    let mut made_up = instance("a", "10.0.0.1", 0, &[]);
+    made_up.ports = vec![port(31_001, Some(10_001)), port(31_002, Some(10_002))];
+    let mut plain = instance("b", "10.0.0.2", 0, &[]);
+    plain.ports = vec![port(10_001, None), port(10_002, None)];
+    let (entry, issues) = read("shop", vec![made_up, plain]);
+    let entry = entry.unwrap();
+    assert_eq!(issues, Vec::<String>::new());
+    let listens = |at: usize| ["port-10001", "port-10002"].map(|name| entry.endpoints[at].ports[name]);
+    assert_eq!((listens(0), listens(1)), ([31_001, 31_002], [10_001, 10_002]));
+}
+
+#[test]
 fn what_is_wrong_is_told_and_the_rest_goes_on() {
     let long = "x".repeat(1 << 20);
     let (entry, issues) = read(
