@@ -51,6 +51,9 @@ struct Change<V> {
     old: Option<Option<Arc<V>>>,
 }
 
+/// Room for so many misses is kept from one step to the next.
+const KEPT: usize = 1_024;
+
 struct Misses<K> {
     numbers: FastMap<K, u32>,
     keys: Vec<K>,
@@ -218,7 +221,12 @@ impl<K: Key, V: Value> RowTable for Rows<K, V> {
     fn settle_misses(&mut self) -> Vec<u32> {
         let keys = {
             let misses = self.misses.get_mut();
-            misses.numbers.clear();
+            // A start misses very much at once, and nothing does afterwards.
+            if misses.keys.len() > KEPT {
+                misses.numbers = FastMap::default();
+            } else {
+                misses.numbers.clear();
+            }
             std::mem::take(&mut misses.keys)
         };
         keys.iter()

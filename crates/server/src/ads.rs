@@ -11,6 +11,7 @@ use crate::authenticate::Caller;
 use crate::body::StreamBody;
 use crate::incoming::{DeltaRequest, Incoming, SotwRequest};
 use crate::messages::Messages;
+use crate::metrics::{Call, Method};
 use crate::stream::{Hub, serve};
 
 /// The aggregated discovery service, on the level of HTTP: so that what is sent may share its bytes.
@@ -28,9 +29,16 @@ impl NamedService for Ads {
 impl Ads {
     fn answer<M: Incoming>(&self, request: Request<Body>) -> Response<Body> {
         let caller = Caller::of(request.extensions(), request.headers());
-        let incoming = Messages::<M>::new(request.into_body(), self.max_request);
+        let incoming = Messages::<M>::new(request.into_body(), self.max_request, self.hub.readers.clone());
         let hub = Arc::clone(&self.hub);
-        let body = StreamBody::new(|out| Box::pin(serve(hub, caller, incoming, out)));
+        let call = Call::begin(&hub.metrics, &hub.clock, Method::of(M::PROTOCOL));
+        let body = StreamBody::new(|out| {
+            Box::pin(async move {
+                let status = serve(hub, caller, incoming, out).await;
+                call.ended(status.code());
+                status
+            })
+        });
         let mut response = Response::new(Body::new(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         response

@@ -3,18 +3,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use pilot_base::Clock;
 use pilot_ca::messages::{CREATE_CERTIFICATE, CertificateRequest, CertificateResponse, SERVICE};
 use pilot_ca::{Authority, CaError, Limits, Order};
 use prost_types::value::Kind;
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::authenticate::{Caller, Gate};
 use crate::clock::unix_seconds;
-use crate::metrics::Metrics;
+use crate::metrics::{Call, Method, Metrics};
 
 /// Istio's certificate service: whoever proves who he is gets a certificate that says so.
 #[derive(Clone)]
@@ -23,6 +24,7 @@ pub(crate) struct CertificateService {
     pub(crate) authority: watch::Receiver<Arc<Authority>>,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl NamedService for CertificateService {
@@ -40,6 +42,7 @@ impl CertificateService {
         request: Request<CertificateRequest>,
     ) -> Result<Response<CertificateResponse>, Status> {
         self.metrics.ca.asked();
+        self.metrics.rpc.received(Method::CreateCertificate);
         let (headers, extensions, request) = request.into_parts();
         let caller = Caller::of(&extensions, &headers.into_headers());
         let Ok(Some(identities)) = self.gate.identify(&caller).await else {
@@ -62,6 +65,7 @@ impl CertificateService {
         match authority.sign(&order, self.limits) {
             Ok(cert_chain) => {
                 self.metrics.ca.issued();
+                self.metrics.rpc.sent(Method::CreateCertificate);
                 tracing::debug!("a certificate for {}", names.join(", "));
                 Ok(Response::new(CertificateResponse { cert_chain }))
             }
@@ -105,12 +109,17 @@ impl tower::Service<http::Request<Body>> for CertificateService {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let service = self.clone();
+        let call = Call::begin(&self.metrics, &self.clock, Method::CreateCertificate);
         Box::pin(async move {
             if request.uri().path() != CREATE_CERTIFICATE {
                 return Ok(Status::unimplemented(format!("{SERVICE} has only CreateCertificate")).into_http());
             }
             let codec: ProstCodec<CertificateResponse, CertificateRequest> = ProstCodec::default();
-            Ok(Grpc::new(codec).max_decoding_message_size(MAX_REQUEST).unary(service, request).await)
+            let response =
+                Grpc::new(codec).max_decoding_message_size(MAX_REQUEST).unary(service, request).await;
+            // An error is in the headers, and without one there is a message.
+            call.ended(Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code()));
+            Ok(response)
         })
     }
 }

@@ -22,6 +22,7 @@ use crate::gather::Gather;
 use crate::identity::Issuance;
 use crate::lanes::Lanes;
 use crate::metrics::Metrics;
+use crate::readers::Readers;
 use crate::registration::Registrar;
 use crate::shared_bodies::SharedBodies;
 use crate::stream::Hub;
@@ -85,6 +86,7 @@ impl GrpcServer {
             engine,
             bodies: SharedBodies::default(),
             lanes: Lanes::new(Arc::clone(&clock)),
+            readers: Readers::default(),
             admission,
             gate,
             registrar,
@@ -116,6 +118,7 @@ impl GrpcServer {
                 authority: authority.clone(),
                 limits: *limits,
                 metrics: Arc::clone(&self.hub.metrics),
+                clock: Arc::clone(&self.hub.clock),
             });
         }
         Ok(routes.routes())
@@ -173,8 +176,13 @@ async fn serve_port(options: GrpcOptions, port: Port, mut told: watch::Receiver<
     served
 }
 
+/// As much as a client may say before anybody has read it. Proxies say little but once, and thousands may do so together.
+const WINDOW: u32 = 128 << 10;
+
 fn router(options: GrpcOptions, routes: Routes) -> Router {
     let mut server = Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(2 * WINDOW)
         .http2_keepalive_interval(Some(options.keepalive_interval))
         .http2_keepalive_timeout(Some(options.keepalive_timeout))
         .max_concurrent_streams(options.max_streams);

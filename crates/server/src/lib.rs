@@ -38,6 +38,7 @@ mod node;
 mod pages;
 mod propagation;
 mod publish;
+mod readers;
 mod refusal;
 mod registration;
 mod shared_bodies;

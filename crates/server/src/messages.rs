@@ -6,6 +6,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::incoming::Incoming;
+use crate::readers::{LONG, Readers, Turn};
 
 /// The asking half of a gRPC stream: messages, put together from the pieces in which they arrive.
 ///
@@ -19,7 +20,17 @@ pub(crate) struct Messages<M> {
     begun: Vec<u8>,
     /// The largest message that is read.
     max: usize,
+    readers: Readers,
+    turn: Turn,
     read_as: PhantomData<fn() -> M>,
+}
+
+/// How much of a message is there.
+enum Taken {
+    Message(Bytes),
+    /// Its beginning, and it is long: the rest waits for its turn.
+    Long,
+    Part,
 }
 
 const HEADER: usize = 5;
@@ -28,17 +39,27 @@ const HEADER: usize = 5;
 const BELIEVED: usize = 1 << 20;
 
 impl<M: Incoming> Messages<M> {
-    pub(crate) fn new(body: Body, max: usize) -> Self {
-        Self { body, piece: Bytes::new(), begun: Vec::new(), max, read_as: PhantomData }
+    pub(crate) fn new(body: Body, max: usize, readers: Readers) -> Self {
+        let (piece, begun, turn) = Default::default();
+        Self { body, piece, begun, max, readers, turn, read_as: PhantomData }
     }
 
     /// The next message; none when the client has said all. It may be given up and called again.
     pub(crate) async fn next(&mut self) -> Result<Option<M>, Status> {
+        // Whoever asks for more is done with what was long.
+        if self.begun.is_empty() {
+            self.turn = Turn::Nothing;
+        }
         loop {
-            if let Some(message) = self.take()? {
-                return M::read(message).map(Some);
+            match self.take()? {
+                Taken::Message(message) => return M::read(message).map(Some),
+                Taken::Long => {
+                    self.turn.come(&self.readers).await;
+                    continue;
+                }
+                Taken::Part => {}
             }
-            match self.body.frame().await {
+            match self.turn.within(self.body.frame()).await {
                 Some(frame) => self.piece = frame?.into_data().unwrap_or_default(),
                 None if self.begun.is_empty() => return Ok(None),
                 None => return Err(Status::internal("the stream ended within a message")),
@@ -46,25 +67,27 @@ impl<M: Incoming> Messages<M> {
         }
     }
 
-    /// A message that is there as a whole.
-    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+    fn take(&mut self) -> Result<Taken, Status> {
         if self.begun.is_empty() && self.piece.len() >= HEADER {
             let len = self.len_after(&self.piece[..HEADER])?;
             if self.piece.len() >= HEADER + len {
                 self.piece.advance(HEADER);
-                return Ok(Some(self.piece.split_to(len)));
+                return Ok(Taken::Message(self.piece.split_to(len)));
             }
         }
         if !self.fill(HEADER) {
-            return Ok(None);
+            return Ok(Taken::Part);
         }
         let len = self.len_after(&self.begun[..HEADER])?;
+        if len > LONG && !self.turn.has_come() {
+            return Ok(Taken::Long);
+        }
         if !self.fill(HEADER + len) {
-            return Ok(None);
+            return Ok(Taken::Part);
         }
         let mut message = Bytes::from(std::mem::take(&mut self.begun));
         message.advance(HEADER);
-        Ok(Some(message))
+        Ok(Taken::Message(message))
     }
 
     /// Moves so much of the piece that so much of a message is there, if it can be.
@@ -107,6 +130,7 @@ mod tests {
 
     use super::Messages;
     use crate::incoming::{Incoming as _, SotwRequest};
+    use crate::readers::{LONG, Readers};
 
     fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
         let mut out = vec![flag];
@@ -117,10 +141,14 @@ mod tests {
 
     /// The types of the requests that are read when bytes arrive in pieces of a size.
     async fn read(bytes: &[u8], size: usize) -> Result<Vec<String>, Status> {
+        read_up_to(100, bytes, size).await
+    }
+
+    async fn read_up_to(max: usize, bytes: &[u8], size: usize) -> Result<Vec<String>, Status> {
         let piece = |piece: &[u8]| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece)));
         let pieces: Vec<_> = bytes.chunks(size).map(piece).collect();
         let body = tonic::body::Body::new(StreamBody::new(tokio_stream::iter(pieces)));
-        let mut messages = Messages::<SotwRequest>::new(body, 100);
+        let mut messages = Messages::<SotwRequest>::new(body, max, Readers::with_places(1));
         let mut types = Vec::new();
         while let Some(message) = messages.next().await? {
             types.push(message.type_url().to_owned());
@@ -135,6 +163,16 @@ mod tests {
         let bytes = messages.concat();
         for size in 1..=bytes.len() {
             assert_eq!(read(&bytes, size).await.unwrap(), ["one", "", "three"], "in pieces of {size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn long_messages_have_their_turn_one_after_the_other() {
+        let long = DiscoveryRequest { type_url: "x".repeat(2 * LONG), ..Default::default() };
+        let bytes = framed(0, &long.encode_to_vec()).repeat(3);
+        for size in [1000, LONG, 5 * LONG] {
+            let read = read_up_to(3 * LONG, &bytes, size).await.unwrap();
+            assert!(read.iter().all(|url| *url == long.type_url) && read.len() == 3, "in pieces of {size}");
         }
     }
 

@@ -7,6 +7,7 @@ mod process;
 mod pushes;
 mod register;
 mod registrations;
+mod rpc;
 mod sources;
 mod validation;
 
@@ -21,6 +22,7 @@ pub(crate) use process::Usage;
 pub(crate) use pushes::Pushes;
 use register::Register;
 pub use registrations::Registrations;
+pub(crate) use rpc::{Call, Method, Rpc};
 pub(crate) use sources::SourceGauges;
 pub(crate) use validation::Validation;
 
@@ -35,6 +37,7 @@ pub struct Metrics {
     pub(crate) validation: Validation,
     pub(crate) sources: SourceGauges,
     pub(crate) registrations: Registrations,
+    pub(crate) rpc: Rpc,
     key_fetches: IntCounter,
     failed_key_fetches: IntCounter,
     uptime: IntGauge,
@@ -58,6 +61,7 @@ impl Metrics {
             validation: Validation::new(&register)?,
             sources: SourceGauges::new(&register)?,
             registrations: Registrations::new(&register)?,
+            rpc: Rpc::new(&register)?,
             key_fetches: register.counter(
                 "pilot_jwks_resolver_network_fetch_success_total",
                 "Key sets of token issuers that came.",

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pilot_base::{Clock, Hash64, Micros, Millis, Name};
 use pilot_ca::SpiffeId;
 use pilot_model::{Proxy, ProxyId};
-use pilot_xds::{Event, Pacing, Protocol, Response, Session, TypeUrl};
+use pilot_xds::{Event, Pacing, Protocol, Response, Room, Session, TypeUrl};
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -21,9 +21,10 @@ use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
 use crate::lanes::{self, LARGE, Lane, Lanes};
 use crate::messages::Messages;
-use crate::metrics::Metrics;
+use crate::metrics::{Method, Metrics};
 use crate::node;
 use crate::publish::{Feed, Place, Seat};
+use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::registration::{Membership, Registrar, WorkloadHealth};
 use crate::shared_bodies::SharedBodies;
@@ -34,6 +35,7 @@ pub(crate) struct Hub {
     pub(crate) engine: EngineHandle,
     pub(crate) bodies: SharedBodies,
     pub(crate) lanes: Lanes,
+    pub(crate) readers: Readers,
     /// Nothing if streams may begin as they come.
     pub(crate) admission: Option<Mutex<Admission>>,
     pub(crate) gate: Arc<Gate>,
@@ -53,6 +55,9 @@ const FIRST_REQUEST: Duration = Duration::from_secs(30);
 
 /// No proxy asks for so many names, but somebody who wants to exhaust memory does.
 const MAX_NAMES_SIZE: usize = 64 << 20;
+
+/// Endpoints of some thousand machines: more than that is no news of single ones, but everything anew.
+const NEWS: usize = 1 << 20;
 
 /// More of a reason nobody reads.
 const MAX_REASON: usize = 1 << 10;
@@ -363,6 +368,7 @@ impl Stream {
             return self.unknown(message.type_url());
         };
         self.hub.metrics.clients.received(message.size());
+        self.hub.metrics.rpc.received(Method::of(M::PROTOCOL));
         let code = message.refusal();
         let request = message.into_request(type_url, &mut self.session)?;
         self.session.request(request);
@@ -398,12 +404,18 @@ impl Stream {
         Err(Status::invalid_argument(format!("unknown type URL {short:?}")))
     }
 
+    /// Who has everything is told of endpoints at once, also when a machine ends on which many of them were.
+    fn room(&self) -> Room {
+        let endpoints = if self.lane == Lane::Push { NEWS } else { LARGE };
+        Room { endpoints, others: LARGE }
+    }
+
     /// Tells when the last of it was ready to be sent, if there was anything. What is large waits for a place, and is
     /// overtaken by what is small.
     fn send_what_is_due(&mut self) -> Option<Micros> {
         let mut sent = None;
         let mut began = self.hub.clock.micros();
-        while let Some(response) = self.session.poll_within(self.hub.clock.now(), LARGE) {
+        while let Some(response) = self.session.poll_within(self.hub.clock.now(), self.room()) {
             began = self.send(&response, began);
             sent = Some(began);
             if self.lane == Lane::Push && self.session.is_news(&response) {
@@ -423,7 +435,7 @@ impl Stream {
         self.turn = None;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             self.send(&response, self.hub.clock.micros());
-            if response.len(self.session.protocol()) > LARGE {
+            if response.len(self.session.protocol()) > self.room().of(response.type_url) {
                 let place = place.filter(|_| self.lane == Lane::Push);
                 place.iter().for_each(|place| self.hub.lanes.keep(place));
                 self.keeping = place.map(|place| (response.type_url, place));
@@ -439,6 +451,7 @@ impl Stream {
         let len = response.len(protocol);
         let shared = self.hub.bodies.of(response, protocol, len - tail.len());
         self.out.send(&tail, shared);
+        self.hub.metrics.rpc.sent(Method::of(protocol));
         self.heard.sent(response.type_url, &response.version, len);
         self.standing.sent(response.type_url, &response.nonce, self.hub.clock.now());
         let now = self.hub.clock.micros();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pilot_base::{Millis, Name};
 use pilot_xds::{
-    Ask, Commons, Event, Held, Initial, Pacing, Protocol, Request, Response, Session, TypeUrl, Why,
+    Ask, Commons, Event, Held, Initial, Pacing, Protocol, Request, Response, Room, Session, TypeUrl, Why,
     held_entry,
 };
 
@@ -31,7 +31,7 @@ pub struct Stream<'a, P: Plane> {
     to_server: VecDeque<(Millis, Request)>,
     to_client: VecDeque<(Millis, Response)>,
     /// What is longer waits for a place and is overtaken by everything else.
-    room: usize,
+    room: Room,
     /// When there is a place for it.
     turn: Option<Millis>,
     pub refusals_seen: usize,
@@ -45,7 +45,8 @@ impl<'a, P: Plane> Stream<'a, P> {
         let least = rng.pick(&[1, 1, 3, usize::MAX]).copied().unwrap_or(1);
         let commons = Arc::new(Commons::with_least(least));
         let session = Session::new(protocol, plane.manifests(), Pacing::default(), Arc::clone(&commons));
-        let room = rng.pick(&ROOMS).copied().unwrap_or(usize::MAX);
+        let mut size = || rng.pick(&ROOMS).copied().unwrap_or(usize::MAX);
+        let room = Room { endpoints: size(), others: size() };
         let habit = rng.pick(&[Habit::AllAtOnce, Habit::ClustersFirst]).copied();
         let client = Client::new(protocol, manner, habit.unwrap_or(Habit::AllAtOnce));
         let mut stream = Self {
@@ -110,7 +111,7 @@ impl<'a, P: Plane> Stream<'a, P> {
     /// There is a place for something large.
     fn send_large(&mut self) {
         while let Some(response) = self.session.poll(self.now) {
-            let is_large = response.len(self.protocol) > self.room;
+            let is_large = response.len(self.protocol) > self.room.of(response.type_url);
             self.send(response);
             if is_large {
                 return;

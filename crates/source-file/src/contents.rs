@@ -1,17 +1,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pilot_base::{Issue, Name};
 use pilot_config::Reading;
 use pilot_model::{ConfigId, Kind, Object, ObjectKey};
 use pilot_source::{Batch, Event};
+use smallvec::SmallVec;
 
 /// Which file says what. The objects themselves are kept by the engine, not here.
 #[derive(Default)]
 pub(crate) struct Contents {
-    files: BTreeMap<PathBuf, Vec<Said>>,
-    /// The files that say an object; of several, the last one counts.
-    sayers: BTreeMap<ObjectKey, BTreeSet<PathBuf>>,
+    files: BTreeMap<Arc<Path>, Vec<Said>>,
+    /// The files that say an object, in order; of several, the last one counts. Nearly always it is one.
+    sayers: BTreeMap<ObjectKey, SmallVec<[Arc<Path>; 1]>>,
     /// Files with issues.
     troubled: BTreeSet<PathBuf>,
 }
@@ -72,7 +74,7 @@ impl Contents {
 
     fn read(&mut self, path: &Path, reading: Reading, outcome: &mut Outcome) {
         let Reading { objects, broken, mut issues } = reading;
-        let before = self.files.remove(path).unwrap_or_default();
+        let (path, before) = self.files.remove_entry(path).unwrap_or_else(|| (path.into(), Vec::new()));
         let is_broken = |said: &&Said| broken.iter().any(|(kind, id)| *kind == said.kind && *id == said.id);
         let mut now: BTreeMap<ObjectKey, Said> =
             before.iter().filter(is_broken).map(|said| (said.key.clone(), said.clone())).collect();
@@ -80,35 +82,37 @@ impl Contents {
         for (kind, id, object) in objects {
             let key = object.key();
             if latest.insert(key.clone(), object).is_some() {
-                issues.push(twice(kind, &id, path, "twice in this file"));
+                issues.push(twice(kind, &id, &path, "twice in this file"));
             }
             now.insert(key.clone(), Said { kind, id, key });
         }
         for said in before.iter().filter(|said| !now.contains_key(&said.key)) {
-            self.unsay(path, &said.key, outcome);
+            self.unsay(&path, &said.key, outcome);
         }
         for (key, object) in latest {
             let sayers = self.sayers.entry(key.clone()).or_default();
-            sayers.insert(path.to_owned());
-            let (said, last) = (&now[&key], sayers.last().map(PathBuf::as_path));
+            if let Err(at) = sayers.binary_search(&path) {
+                sayers.insert(at, Arc::clone(&path));
+            }
+            let (said, last) = (&now[&key], sayers.last());
             match last {
-                Some(last) if last != path => {
+                Some(last) if *last != path => {
                     let what = format!("also in {}, which comes later", last.display());
-                    issues.push(twice(said.kind, &said.id, path, &what));
+                    issues.push(twice(said.kind, &said.id, &path, &what));
                 }
                 _ => {
                     if let Some(other) = sayers.iter().rev().nth(1) {
                         let what = format!("also in {}, which comes earlier", other.display());
-                        issues.push(twice(said.kind, &said.id, path, &what));
+                        issues.push(twice(said.kind, &said.id, &path, &what));
                     }
                     outcome.batch.events.push(Event::Apply(object));
                 }
             }
         }
         if !now.is_empty() {
-            self.files.insert(path.to_owned(), now.into_values().collect());
+            self.files.insert(Arc::clone(&path), now.into_values().collect());
         }
-        self.note(path, issues, outcome);
+        self.note(&path, issues, outcome);
     }
 
     fn note(&mut self, path: &Path, issues: Vec<Issue>, outcome: &mut Outcome) {
@@ -124,7 +128,7 @@ impl Contents {
     /// A file no longer says an object: another one's word counts, or the object is gone.
     fn unsay(&mut self, path: &Path, key: &ObjectKey, outcome: &mut Outcome) {
         let Some(sayers) = self.sayers.get_mut(key) else { return };
-        sayers.remove(path);
+        sayers.retain(|sayer| **sayer != *path);
         match sayers.last() {
             None => {
                 self.sayers.remove(key);
@@ -132,7 +136,7 @@ impl Contents {
             }
             // The object of the one that counts now is not kept here, and one that was doubled may not be any more.
             Some(last) => {
-                outcome.again.insert(last.clone());
+                outcome.again.insert(last.to_path_buf());
             }
         }
     }

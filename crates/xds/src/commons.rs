@@ -42,18 +42,24 @@ impl Sets {
 type RunKey = (usize, usize);
 
 /// All resources of a layer, one behind the other, with what every stream would work out about them again.
+///
+/// Each part is worked out by the first who wants it, and only others who want the same wait for that.
 pub struct Run {
     layer: Layer,
-    /// In order of their names.
-    entries: Box<[Arc<Encoded>]>,
-    lens: [usize; 2],
-    digest: Digest,
+    content: OnceLock<Content>,
+    digest: OnceLock<Digest>,
     /// Kept for as long as it is swept around: streams whose clients do not answer have runs for much longer.
     bodies: [Mutex<Option<Arc<[Bytes]>>>; 2],
     /// Large layers that were seen above this one, and whether they leave all of it to be seen.
     above: Mutex<VecDeque<(Layer, bool)>>,
     index: OnceLock<FastMap<Name, u32>>,
     used: AtomicBool,
+}
+
+struct Content {
+    /// In order of their names.
+    entries: Box<[Arc<Encoded>]>,
+    lens: [usize; 2],
 }
 
 /// Names with their versions, told apart from others without a look at any of them. It can be added to name by name.
@@ -69,8 +75,7 @@ pub(crate) struct Digest {
 
 impl Digest {
     fn add(&mut self, resource: &Encoded) {
-        let entry = held_entry(resource.name(), resource.version());
-        self.held = self.held.wrapping_add(Hash64::of(&entry).0);
+        self.held = self.held.wrapping_add(resource.mark().0);
         self.names = self.names.wrapping_add(Hash64::of(resource.name().as_bytes()).0);
         self.count += 1;
     }
@@ -163,17 +168,13 @@ impl Commons {
 
     /// Lets go of runs that nobody asked for since the last time.
     pub fn sweep(&self) {
-        let mut runs = self.runs.lock();
-        runs.retain(|_, like| {
-            like.retain(|run| {
-                let stays = run.used.swap(false, Ordering::Relaxed);
-                if !stays {
-                    run.bodies.iter().for_each(|body| *body.lock() = None);
-                }
-                stays
-            });
+        let mut gone = Vec::new();
+        self.runs.lock().retain(|_, like| {
+            gone.extend(like.extract_if(.., |run| !run.used.swap(false, Ordering::Relaxed)));
             !like.is_empty()
         });
+        // A body may just be put together, which takes a while.
+        gone.iter().flat_map(|run| &run.bodies).for_each(|body| *body.lock() = None);
     }
 
     /// How to find resources of a manifest by name, many of them.
@@ -199,7 +200,7 @@ impl Commons {
         let mut digest = Digest::default();
         for at in 0..manifest.layers().len() {
             match self.run(&manifest.layers()[at]).filter(|run| self.is_all_seen(run, manifest, at)) {
-                Some(run) => digest.join(run.digest),
+                Some(run) => digest.join(run.digest()),
                 None => manifest.seen(at).for_each(|resource| digest.add(resource)),
             }
         }
@@ -233,15 +234,10 @@ impl Run {
     }
 
     fn new(layer: &Layer) -> Self {
-        let entries: Box<[Arc<Encoded>]> = layer.iter().filter_map(|(_, encoded)| encoded.clone()).collect();
-        let mut digest = Digest::default();
-        entries.iter().for_each(|resource| digest.add(resource));
-        let len = |protocol| entries.iter().map(|entry| entry.len(protocol)).sum();
         Self {
             layer: layer.clone(),
-            lens: [Protocol::StateOfTheWorld, Protocol::Delta].map(len),
-            digest,
-            entries,
+            content: OnceLock::new(),
+            digest: OnceLock::new(),
             bodies: Default::default(),
             above: Mutex::default(),
             index: OnceLock::new(),
@@ -249,17 +245,34 @@ impl Run {
         }
     }
 
+    fn content(&self) -> &Content {
+        self.content.get_or_init(|| {
+            let entries: Box<[_]> = self.layer.iter().filter_map(|(_, encoded)| encoded.clone()).collect();
+            let len = |protocol| entries.iter().map(|entry: &Arc<Encoded>| entry.len(protocol)).sum();
+            let lens = [Protocol::StateOfTheWorld, Protocol::Delta].map(len);
+            Content { entries, lens }
+        })
+    }
+
+    fn digest(&self) -> Digest {
+        *self.digest.get_or_init(|| {
+            let mut digest = Digest::default();
+            self.entries().iter().for_each(|resource| digest.add(resource));
+            digest
+        })
+    }
+
     pub fn entries(&self) -> &[Arc<Encoded>] {
-        &self.entries
+        &self.content().entries
     }
 
     /// Bytes of its entries in a response.
     pub fn len(&self, protocol: Protocol) -> usize {
-        self.lens[protocol as usize]
+        self.content().lens[protocol as usize]
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries().is_empty()
     }
 
     /// The bytes of its entries, put together by `make` for the first who wants them; others wait meanwhile.
@@ -269,13 +282,13 @@ impl Run {
 
     fn get(&self, name: &str) -> Option<Option<&Arc<Encoded>>> {
         let index = self.index.get_or_init(|| {
-            let named = (0u32..).zip(&self.entries);
+            let named = (0u32..).zip(self.entries());
             named.map(|(at, entry)| (entry.name().clone(), at)).collect()
         });
         match index.get(name) {
-            Some(at) => Some(self.entries.get(*at as usize)),
+            Some(at) => Some(self.entries().get(*at as usize)),
             // What is hidden is not an entry.
-            None if self.entries.len() == self.layer.len() => None,
+            None if self.entries().len() == self.layer.len() => None,
             None => self.layer.get(name).map(Option::as_ref),
         }
     }

@@ -6,7 +6,7 @@ use pilot_base::{Hash64, Hasher64, Name, SharedMap, combine_unordered};
 use smallvec::SmallVec;
 
 use crate::wire::{field_len, put_bytes, put_header};
-use crate::{Protocol, TypeUrl};
+use crate::{Protocol, TypeUrl, held_entry};
 
 /// The field number that `Resource.resource`, `DiscoveryResponse.resources` and `DeltaDiscoveryResponse.resources` share.
 const RESOURCE: u32 = 2;
@@ -30,9 +30,10 @@ pub struct Encoded {
     resource_at: u32,
     /// Where in it the message begins.
     message_at: u32,
-    /// Of name and version.
+    /// Of the [entry](held_entry) by which a client that comes back says that it holds it.
     mark: Hash64,
-    children: Children,
+    /// Only tables have any.
+    children: Option<Box<Children>>,
     len: usize,
 }
 
@@ -135,6 +136,13 @@ pub struct Children {
     summary: Summary,
 }
 
+static NO_CHILDREN: Children = Children {
+    base: ChildMap::new(),
+    over: ChildMap::new(),
+    last: None,
+    summary: Summary { len: 0, hash: 0 },
+};
+
 impl Children {
     /// Costs what `over` costs, however large `base` is.
     pub fn new(base: ChildMap, base_summary: Summary, over: ChildMap, last: Option<Chunk>) -> Self {
@@ -160,6 +168,10 @@ impl Children {
         out.summary.sub(&Name::empty(), self.last.as_ref());
         out.summary.add(&Name::empty(), last.as_ref());
         Self { last, ..out }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.base.is_empty() && self.over.is_empty() && self.last.is_none()
     }
 
     /// The shared layer.
@@ -228,7 +240,8 @@ impl Encoded {
         put_header(&mut head, ANY_VALUE, value_len);
         let message_at = place(&head);
         head.extend_from_slice(message);
-        let mark = Hasher64::default().write(name.as_bytes()).write_u64(version.0).finish();
+        let mark = Hash64::of(&held_entry(&name, version));
+        let children = (!children.is_empty()).then(|| Box::new(children));
         Self { name, version, head: head.into(), resource_at, message_at, mark, children, len }
     }
 
@@ -240,13 +253,18 @@ impl Encoded {
         self.version
     }
 
+    /// Equal for equal names and versions.
+    pub(crate) fn mark(&self) -> Hash64 {
+        self.mark
+    }
+
     /// The message without its children.
     pub fn header(&self) -> &[u8] {
         &self.head[self.message_at as usize..]
     }
 
     pub fn children(&self) -> &Children {
-        &self.children
+        self.children.as_deref().unwrap_or(&NO_CHILDREN)
     }
 
     /// Bytes of the entry in a response.
@@ -265,7 +283,7 @@ impl Encoded {
     /// The entry of a response, piece by piece.
     pub fn entry(&self, protocol: Protocol) -> impl Iterator<Item = Piece<'_>> {
         let head = Piece { mark: self.mark, bytes: self.opening(protocol) };
-        std::iter::once(head).chain(self.children.iter().map(Chunk::piece))
+        std::iter::once(head).chain(self.children().iter().map(Chunk::piece))
     }
 
     /// The entry of a response up to the first child.

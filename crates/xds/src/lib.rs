@@ -33,5 +33,5 @@ pub use names::NameSet;
 pub use parts::{Part, Parts};
 pub use request::{Ask, Held, Initial, Protocol, Request};
 pub use response::Response;
-pub use session::{Event, Pacing, Session};
+pub use session::{Event, Pacing, Room, Session};
 pub use type_url::TypeUrl;

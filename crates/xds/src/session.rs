@@ -22,6 +22,22 @@ impl Default for Pacing {
     }
 }
 
+/// How long a response may be that is sent before somebody has made room for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Word of endpoints that are gone is more urgent than anything else.
+    pub endpoints: usize,
+    pub others: usize,
+}
+
+impl Room {
+    pub const ALL: Self = Self { endpoints: usize::MAX, others: usize::MAX };
+
+    pub fn of(self, type_url: TypeUrl) -> usize {
+        if type_url == TypeUrl::Endpoint { self.endpoints } else { self.others }
+    }
+}
+
 /// What happened on a stream that somebody else should know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -291,12 +307,12 @@ impl Session {
             self.waited += now.saturating_sub(since);
         }
         self.held_back = Default::default();
-        self.poll_within(now, usize::MAX)
+        self.poll_within(now, Room::ALL)
     }
 
     /// The next response that is no longer than `room`. What is longer is held back, and is worked out when there is room
     /// for it: so it is the newest then. Meanwhile other types go on, as far as they do not count on it.
-    pub fn poll_within(&mut self, now: Millis, room: usize) -> Option<Response> {
+    pub fn poll_within(&mut self, now: Millis, room: Room) -> Option<Response> {
         self.polled_at = self.waits_since.unwrap_or(now).saturating_sub(self.waited);
         let response = self.next(self.polled_at, room);
         if self.holds_back() {
@@ -305,7 +321,7 @@ impl Session {
         response
     }
 
-    fn next(&mut self, now: Millis, room: usize) -> Option<Response> {
+    fn next(&mut self, now: Millis, room: Room) -> Option<Response> {
         loop {
             self.moved = false;
             self.advance(now);
@@ -467,7 +483,7 @@ impl Session {
         self.up = Some(moment);
     }
 
-    fn send(&mut self, type_url: TypeUrl, now: Millis, room: usize) -> Option<Response> {
+    fn send(&mut self, type_url: TypeUrl, now: Millis, room: Room) -> Option<Response> {
         let at = type_url.index();
         if self.held_back[at] {
             return None;
@@ -503,7 +519,7 @@ impl Session {
                 resources: if whole { watch.whole_state(&plan, &self.commons) } else { plan.changed.clone() },
                 removed: plan.removed.clone(),
             };
-            if response.len(self.protocol) > room {
+            if response.len(self.protocol) > room.of(type_url) {
                 self.held_back[at] = true;
                 return None;
             }

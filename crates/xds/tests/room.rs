@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use pilot_xds::{
-    Ask, Encoded, Initial, Layer, Manifest, Manifests, Pacing, Protocol, Request, Response, Session, TypeUrl,
+    Ask, Encoded, Initial, Layer, Manifest, Manifests, Pacing, Protocol, Request, Response, Room, Session,
+    TypeUrl,
 };
 
 const ROOM: usize = 500;
+
+fn little() -> Room {
+    Room { endpoints: 4 * ROOM, others: ROOM }
+}
 
 /// A cluster, its endpoints, and a long route.
 fn world(version: u64, endpoints: &str) -> Arc<Manifests> {
@@ -34,7 +39,7 @@ fn say(session: &mut Session, type_url: TypeUrl, nonce: &str, names: &[&str]) {
 /// Everything that is sent where there is little room, and accepted.
 fn sent(session: &mut Session) -> Vec<TypeUrl> {
     let mut types = Vec::new();
-    while let Some(Response { type_url, nonce, .. }) = session.poll_within(0, ROOM) {
+    while let Some(Response { type_url, nonce, .. }) = session.poll_within(0, little()) {
         say(session, type_url, &nonce, &[]);
         types.push(type_url);
     }
@@ -55,8 +60,16 @@ fn what_is_long_is_overtaken_and_is_the_newest_when_there_is_room() {
         session.update(world(version, endpoints));
         assert_eq!(sent(&mut session), [TypeUrl::Endpoint], "it does not wait for the route");
     }
+    session.update(world(4, &"many".repeat(ROOM / 2)));
+    assert_eq!(sent(&mut session), [TypeUrl::Endpoint], "many endpoints do not wait either");
+    session.update(world(5, &"far too many".repeat(ROOM)));
+    assert_eq!(sent(&mut session), []);
+    session.update(world(6, "few"));
     let route = session.poll(0).expect("there is room now");
-    assert_eq!((route.type_url, route.version.as_str()), (TypeUrl::Route, "3"));
+    assert_eq!((route.type_url, route.version.as_str()), (TypeUrl::Endpoint, "6"));
+    say(&mut session, TypeUrl::Endpoint, &route.nonce, &[]);
+    let route = session.poll(0).expect("there is room now");
+    assert_eq!((route.type_url, route.version.as_str()), (TypeUrl::Route, "6"));
     assert!(!session.holds_back());
     say(&mut session, TypeUrl::Route, &route.nonce, &[]);
     assert_eq!(sent(&mut session), []);

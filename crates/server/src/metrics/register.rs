@@ -67,7 +67,7 @@ impl Register<'_> {
         Ok(TypeUrl::ALL.map(|t| all.with_label_values(&[label(t)])))
     }
 
-    fn keep<T: Collector + Clone + 'static>(&self, metric: T) -> Result<T> {
+    pub(super) fn keep<T: Collector + Clone + 'static>(&self, metric: T) -> Result<T> {
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)
     }

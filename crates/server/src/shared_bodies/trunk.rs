@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,10 +12,15 @@ use super::rope::Rope;
 /// own is made of stretches of it.
 pub(super) struct Trunk {
     map: ChildMap,
+    /// Worked out by the first who wants it; only others who want the same wait for that.
+    wood: OnceLock<Wood>,
+    used: AtomicBool,
+}
+
+struct Wood {
     blocks: Box<[Bytes]>,
     /// In order of their names, with the place where each begins.
     children: Box<[(Name, Place)]>,
-    used: AtomicBool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +40,13 @@ impl Trunk {
         common >= LEAST && children.over().len() <= common / FEW
     }
 
+    /// All children, with some over them.
+    pub(super) fn with(&self, over: &ChildMap, rope: &mut Rope) {
+        self.wood.get().expect("nobody is handed a trunk before it is made").with(over, rope);
+    }
+}
+
+impl Wood {
     fn new<'a>(map: &'a ChildMap, cut: impl FnOnce(Pieces<'a>) -> Vec<Bytes>) -> Self {
         let chunks = || map.iter().filter_map(|(name, chunk)| Some((name, chunk.as_ref()?)));
         let pieces = chunks().map(|(_, chunk)| chunk.piece());
@@ -50,11 +62,10 @@ impl Trunk {
             (name.clone(), here)
         };
         let children = chunks().map(place).collect();
-        Self { map: map.clone(), blocks, children, used: AtomicBool::new(true) }
+        Self { blocks, children }
     }
 
-    /// All children, with some over them.
-    pub(super) fn with(&self, over: &ChildMap, rope: &mut Rope) {
+    fn with(&self, over: &ChildMap, rope: &mut Rope) {
         let mut from = 0;
         for (name, chunk) in over {
             let rest = &self.children[from..];
@@ -100,14 +111,20 @@ impl Trunks {
     pub(super) fn of<'a>(&self, map: &'a ChildMap, cut: impl FnOnce(Pieces<'a>) -> Vec<Bytes>) -> Arc<Trunk> {
         let first = map.first().and_then(|(_, chunk)| chunk.as_ref());
         let like = (map.len(), first.map_or(0, |chunk| chunk.bytes().as_ptr().addr()));
-        // Others who want the same wait here instead of doing the same.
+        let trunk = self.like(like, map);
+        trunk.wood.get_or_init(|| Wood::new(map, cut));
+        trunk
+    }
+
+    fn like(&self, like: Like, map: &ChildMap) -> Arc<Trunk> {
         let mut trunks = self.0.lock();
         let trunks = trunks.entry(like).or_default();
         if let Some(trunk) = trunks.iter().find(|trunk| trunk.map.ptr_eq(map)) {
             trunk.used.store(true, Ordering::Relaxed);
             return Arc::clone(trunk);
         }
-        let trunk = Arc::new(Trunk::new(map, cut));
+        let (map, used) = (map.clone(), AtomicBool::new(true));
+        let trunk = Arc::new(Trunk { map, wood: OnceLock::new(), used });
         trunks.push(Arc::clone(&trunk));
         trunk
     }

@@ -57,10 +57,16 @@ fn events(text: &str, event: impl Fn(pilot_model::Object) -> Event) -> Vec<Event
 }
 
 fn entry(service: usize, address: &str) -> String {
+    entry_of(service, &[address.to_owned()])
+}
+
+fn entry_of(service: usize, addresses: &[String]) -> String {
+    let endpoints: Vec<String> = addresses.iter().map(|address| format!("{{address: {address}}}")).collect();
+    let endpoints = endpoints.join(", ");
     format!(
         "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: s{service}, namespace: shop}}, spec: \
          {{hosts: [s{service}.example], ports: [{{name: http, number: 80, protocol: HTTP}}], resolution: STATIC, \
-         endpoints: [{{address: {address}}}]}}}}"
+         endpoints: [{endpoints}]}}}}"
     )
 }
 
@@ -145,6 +151,7 @@ fn hub(engine: &Engine, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ending: wa
         engine: engine.handle().clone(),
         bodies: Default::default(),
         lanes: Lanes::with_places(1, 1, Arc::clone(&clock)),
+        readers: Default::default(),
         admission: None,
         gate: Arc::new(Gate::new(Vec::new(), options)),
         registrar: None,
@@ -181,7 +188,7 @@ async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
     let hub = Arc::new(hub(&engine, clock, metrics, ending));
     let mut client = Client::connect(&hub);
     client.fetch(TypeUrl::Cluster, &[]).await;
-    client.fetch(TypeUrl::Endpoint, &["outbound|80||s0.example"]).await;
+    client.fetch(TypeUrl::Endpoint, &["outbound|80||s0.example", "outbound|80||s1.example"]).await;
     client.fetch(TypeUrl::Listener, &[]).await;
     assert!(client.fetch(TypeUrl::Route, &["80"]).await > LARGE, "the table is large");
 
@@ -192,6 +199,11 @@ async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
         tell(events(&entry(0, address), Event::Apply)).await;
         assert_eq!(client.next().await.type_url, TypeUrl::Endpoint.as_str());
     }
+    let many: Vec<String> = (0..2_000).map(|at| format!("10.2.{}.{}", at / 250, 1 + at % 250)).collect();
+    tell(events(&entry_of(1, &many), Event::Apply)).await;
+    let word = client.next().await;
+    assert_eq!(word.type_url, TypeUrl::Endpoint.as_str());
+    assert!(word.encoded_len() > LARGE, "word of many endpoints");
     drop(place);
     assert_eq!(client.next().await.type_url, TypeUrl::Route.as_str());
     drop(client);
