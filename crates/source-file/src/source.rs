@@ -317,9 +317,9 @@ fn issue(path: &Path, message: String) -> Issue {
 
 const MAX_LOOKS: usize = 4;
 
-/// Longer than it takes to put a file in the place of another, also on a busy machine, and short enough that nobody is called
-/// who has gone.
-const SECOND_LOOK: Duration = Duration::from_millis(5);
+/// Longer than it takes to put a file in the place of another, and short enough that nobody is called who has gone. Half of
+/// it is too short where others compile: then a file that is written again and again is seen empty.
+const SECOND_LOOK: Duration = Duration::from_millis(10);
 
 /// A text that makes the reader panic is an issue like any other.
 fn guarded(path: &Path, options: &ReadOptions) -> Look {
