@@ -17,10 +17,11 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const SHARD: Shard = Shard(1);
 const PER_NAMESPACE: usize = 20;
 
-/// Allocations of a changed endpoint, of a changed route, and of a proxy that comes: a tenth more than they were when this
-/// was written.
+/// Allocations of a changed endpoint, of a changed route, of a service that comes and goes, and of a proxy that comes: a tenth
+/// more than they were when this was written.
 const ENDPOINT: usize = 305;
 const ROUTE: usize = 540;
+const SERVICE: [usize; 2] = [770, 330];
 const PROXY: usize = 160;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -99,6 +100,31 @@ fn cost(pipeline: &mut Pipeline, text: impl Fn(u8) -> String) -> Cost {
     last
 }
 
+/// What it costs that a service comes, and that it goes.
+fn costs_of_service(services: usize, proxies: u64) -> [Cost; 2] {
+    let mut pipeline = mesh(services, proxies);
+    let mut costs = [Cost { rows: 0, allocations: 0 }; 2];
+    // The first rounds make room that later ones use again.
+    for _ in 0..3 {
+        for (cost, comes) in costs.iter_mut().zip([true, false]) {
+            let (mut txn, inputs) = (Txn::new(), pipeline.inputs());
+            for object in objects(&entry(services, 1)) {
+                if comes {
+                    inputs.upsert(&mut txn, SHARD, object);
+                } else {
+                    inputs.remove(&mut txn, SHARD, object.key());
+                }
+            }
+            let before = rows(&pipeline);
+            let region = Region::new(ALLOCATOR);
+            pipeline.commit(txn);
+            let allocations = region.change().allocations;
+            *cost = Cost { rows: rows(&pipeline) - before, allocations };
+        }
+    }
+    costs
+}
+
 /// What it costs that a proxy comes which is sent what another one is sent already.
 fn cost_of_proxy(pipeline: &mut Pipeline, id: u64) -> Cost {
     let (mut txn, inputs) = (Txn::new(), pipeline.inputs());
@@ -131,6 +157,18 @@ fn a_change_costs_what_it_changes() {
     assert_eq!(small.rows, crowded.rows, "proxies of one audience do not matter");
     assert!(large.allocations <= small.allocations + 40, "{small:?} {large:?}");
     assert!(small.allocations <= ROUTE, "{small:?}: a route used to cost less");
+    let (small, large, crowded) =
+        (costs_of_service(100, 5), costs_of_service(1000, 5), costs_of_service(100, 500));
+    println!(
+        "service comes and goes: {small:?}, ten times the services {large:?}, a hundred times the proxies {crowded:?}"
+    );
+    for (at, most) in SERVICE.into_iter().enumerate() {
+        let (small, large, crowded) = (small[at], large[at], crowded[at]);
+        assert_eq!(small.rows, large.rows, "other services do not matter to one that comes or goes");
+        assert_eq!(small.rows, crowded.rows, "proxies of one audience do not matter");
+        assert!(large.allocations <= small.allocations + 80, "{small:?} {large:?}");
+        assert!(small.allocations <= most, "{small:?}: a service used to cost less");
+    }
     let comes = |services, proxies| cost_of_proxy(&mut mesh(services, proxies), proxies);
     let (small, large, crowded) = (comes(100, 5), comes(1000, 5), comes(100, 500));
     println!("proxy: {small:?}, ten times the services {large:?}, a hundred times the proxies {crowded:?}");
