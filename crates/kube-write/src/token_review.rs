@@ -55,7 +55,7 @@ impl TokenReview {
 
 impl TokenReview {
     /// Who says nothing is where we are.
-    fn client_of(&self, cluster: &str) -> Result<Client, String> {
+    pub(crate) fn client_of(&self, cluster: &str) -> Result<Client, String> {
         if cluster.is_empty() || self.cluster == cluster {
             return Ok(self.client.clone());
         }

@@ -119,7 +119,13 @@ fn is_owned(object: &Object) -> bool {
 fn is_owned_kind(kind: Kind) -> bool {
     !matches!(
         kind,
-        Kind::Service | Kind::EndpointSlice | Kind::Endpoints | Kind::Pod | Kind::Node | Kind::Namespace
+        Kind::Service
+            | Kind::EndpointSlice
+            | Kind::Endpoints
+            | Kind::Pod
+            | Kind::Node
+            | Kind::Namespace
+            | Kind::Secret
     )
 }
 

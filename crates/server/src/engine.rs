@@ -292,7 +292,7 @@ impl EngineHandle {
         seen.await.ok()
     }
 
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+    pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 

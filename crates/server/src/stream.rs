@@ -16,6 +16,7 @@ use tonic::Status;
 use crate::admission::Admission;
 use crate::authenticate::{Caller, Gate};
 use crate::body::Outgoing;
+use crate::debug_stream::{self, DebugStreams};
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
@@ -27,6 +28,7 @@ use crate::publish::{Feed, Place, Seat};
 use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::registration::{Membership, Registrar, WorkloadHealth};
+use crate::secret_access::{self, SecretReview, Verdict};
 use crate::shared_bodies::SharedBodies;
 use crate::standing::Standing;
 
@@ -41,6 +43,9 @@ pub(crate) struct Hub {
     pub(crate) gate: Arc<Gate>,
     /// Nothing if there is nowhere to register workloads.
     pub(crate) registrar: Option<Arc<dyn Registrar>>,
+    pub(crate) secrets: Option<Arc<dyn SecretReview>>,
+    /// For people who ask over xDS what the server knows; nothing if there are no such pages.
+    pub(crate) debug: Option<DebugStreams>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     /// Is everything there that proxies need?
@@ -52,6 +57,9 @@ pub(crate) struct Hub {
 
 /// Who opens a stream and says nothing does not get to keep it.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
+
+/// After so long a gateway comes again whose rights nobody could tell.
+const ASK_AGAIN: Millis = 60_000;
 
 /// No proxy asks for so many names, but somebody who wants to exhaust memory does.
 const MAX_NAMES_SIZE: usize = 64 << 20;
@@ -115,15 +123,25 @@ async fn begin_and_run<M: Incoming>(
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no request came"),
     };
-    let proxy = match introduced(&first) {
-        Ok(proxy) => Arc::new(proxy),
+    if let Some(debug) = hub.debug.as_ref().filter(|_| debug_stream::is_asked_for(first.type_url())) {
+        let standings = hub.engine.standings();
+        return debug_stream::serve(debug, standings, identities.as_deref(), first, (&mut incoming, &out))
+            .await;
+    }
+    let mut proxy = match introduced(&first) {
+        Ok(proxy) => proxy,
         Err(status) => return status,
     };
-    if let Some(identities) = &identities
-        && let Err(status) = hub.gate.authorize(&proxy, identities)
-    {
-        return status;
+    let mut come_again = None;
+    if let Some(identities) = &identities {
+        if let Err(status) = hub.gate.authorize(&proxy, identities) {
+            return status;
+        }
+        let (access, verdict) = secret_access::access(&hub, &proxy, identities).await;
+        proxy.secrets = access;
+        come_again = (verdict == Verdict::Unknown).then(|| hub.clock.now() + ASK_AGAIN);
     }
+    let proxy = Arc::new(proxy);
     let membership = match join(&hub, &proxy, identities.as_deref()).await {
         Ok(membership) => membership,
         Err(status) => return status,
@@ -142,7 +160,8 @@ async fn begin_and_run<M: Incoming>(
     let commons = Arc::clone(hub.bodies.commons());
     let place = At { version: news.manifests.version, joined: 0, unaccepted: None };
     let session = Session::new(M::PROTOCOL, news.manifests, Pacing::default(), commons);
-    let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
+    let too_old = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
+    let end_at = [too_old, come_again].into_iter().flatten().min();
     let (reasons, told) = Default::default();
     let (lane, turn, keeping) = (Lane::First, None, None);
     let stream = Stream {
@@ -311,6 +330,7 @@ impl Stream {
                 // An audience whose last proxy has just been moved elsewhere ends before the move is seen.
                 Ok(()) = self.feed.changed() => self.update(),
                 place = given(&mut self.turn) => self.send_large(place),
+                () = self.standing.asked() => self.standing.answer(|type_url| self.session.held(type_url)),
                 () = until(wake, now) => {}
             }
         }
@@ -372,6 +392,7 @@ impl Stream {
         let code = message.refusal();
         let request = message.into_request(type_url, &mut self.session)?;
         self.session.request(request);
+        self.standing.asked_for(type_url);
         if self.session.names_size() > MAX_NAMES_SIZE {
             return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));
         }
