@@ -35,6 +35,8 @@ pub struct ConsulSource {
 
 /// So many services are looked at at once.
 const AT_ONCE: usize = 16;
+/// So long what is looked for may be among what is being read.
+const LONGEST_READING: Duration = Duration::from_secs(1);
 /// What belongs to Consul itself.
 const OWN_SERVICE: &str = "consul";
 
@@ -161,11 +163,10 @@ impl Watch {
     }
 
     async fn heard(&mut self) -> Heard {
-        // What is being read may be what would be looked for.
-        let sweep = self.sweep.due().filter(|_| self.readings.is_idle());
-        let due = self.readings.due().into_iter().chain(sweep).min();
+        let due = self.readings.due().into_iter().chain(self.sweep_due()).min();
         tokio::select! {
             biased;
+            () = until_due(due) => Heard::Time,
             Some(read) = self.readings.next() => {
                 read.map_or(Heard::Broken, |(name, read)| Heard::Service(name, read))
             }
@@ -175,8 +176,13 @@ impl Watch {
             Some(seen) = self.looking.join_next() => {
                 seen.map_or(Heard::Broken, |(name, index)| Heard::Index(name, index))
             }
-            () = until_due(due) => Heard::Time,
         }
+    }
+
+    /// What is being read may be what would be looked for. But in a busy catalog something is read all the time.
+    fn sweep_due(&self) -> Option<Instant> {
+        let patience = if self.readings.is_idle() { Duration::ZERO } else { LONGEST_READING };
+        self.sweep.due().map(|due| due + patience)
     }
 
     fn take_in(&mut self, heard: Heard, teller: &mut Teller, batch: &mut Batch) -> Result<(), Ended> {
@@ -210,7 +216,7 @@ impl Watch {
 
     fn on_time(&mut self, now: Instant) {
         self.readings.try_again(now);
-        if self.sweep.due().is_some_and(|due| due <= now) {
+        if self.sweep_due().is_some_and(|due| due <= now) {
             self.sweep.begin(self.catalog.by_last_change(), now);
         }
     }
@@ -233,7 +239,7 @@ impl Watch {
                 _ => {}
             }
             if now != before {
-                self.sweep.changed(now, Instant::now());
+                self.sweep.changed(before, now, Instant::now());
             }
         }
         Ok(())
