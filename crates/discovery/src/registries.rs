@@ -200,6 +200,8 @@ impl Opening<'_> {
             client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             namespace: args.nomad_namespace.clone(),
             alive: Duration::from_secs(10),
+            // Nomad says every ten seconds that it is alive.
+            silence: Duration::from_secs(60),
         };
         Ok(Box::new(NomadSource::open(options)?))
     }
@@ -214,6 +216,7 @@ impl Opening<'_> {
             registry: self.options("marathon", "marathon.mesos"),
             client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             alive: Duration::from_secs(10),
+            anew: Duration::from_secs(300),
         };
         Ok(Box::new(MarathonSource::open(options)?))
     }

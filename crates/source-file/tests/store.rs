@@ -1,17 +1,22 @@
 //! The contract of stores of rules on a folder.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use pilot_config::ReadOptions;
 use pilot_source::Source;
 use pilot_source_file::FileSource;
-use pilot_source_store::contract::{StoreRig, check_store};
+use pilot_source_store::contract::{StoreRig, check_store, check_store_load};
 use tempfile::TempDir;
 
 struct Folder(TempDir);
 
 impl StoreRig for Folder {
+    fn about(&self) -> &'static str {
+        "files"
+    }
+
     fn source(&self, _: SocketAddr) -> Box<dyn Source> {
         Box::new(FileSource::open(self.0.path(), ReadOptions::default()).unwrap())
     }
@@ -28,9 +33,15 @@ impl StoreRig for Folder {
     async fn delete(&mut self, key: &str) {
         std::fs::remove_file(self.0.path().join(format!("{key}.yaml"))).unwrap();
     }
+
+    async fn list(&mut self) -> BTreeSet<String> {
+        let files = std::fs::read_dir(self.0.path()).unwrap().flatten();
+        files.filter_map(|file| Some(file.path().file_stem()?.to_string_lossy().into_owned())).collect()
+    }
 }
 
 #[tokio::test]
-async fn a_folder_is_a_store_of_rules() {
+async fn a_folder_keeps_the_contract_of_stores() {
     check_store(&mut Folder(tempfile::tempdir().unwrap())).await;
+    check_store_load(&mut Folder(tempfile::tempdir().unwrap())).await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pilot_base::Name;
 use pilot_config::ReadOptions;
-use pilot_source::{Batch, Contact, RegistryOptions, Running, Shelf, Sink, Source, until_due};
+use pilot_source::{Batch, RegistryOptions, Running, Shelf, Sink, Source, until_due};
 use pilot_source_store::{Documents, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -44,10 +44,6 @@ impl MemorySource {
 impl Source for MemorySource {
     fn name(&self) -> Name {
         self.options.registry.name.clone()
-    }
-
-    fn contact(&self) -> Option<Contact> {
-        Some(self.options.registry.contact.clone())
     }
 
     fn run(self: Box<Self>, sink: Sink) -> Running {

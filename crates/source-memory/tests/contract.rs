@@ -1,6 +1,7 @@
 //! The contracts of registries and of stores on the memory registry, over its own interface.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use pilot_source::contract::{
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_http::{Answer, Client, ClientOptions, Secret, ServerAddress};
 use pilot_source_memory::{MemoryOptions, MemorySource};
-use pilot_source_store::contract::{StoreRig, check_store, rule};
+use pilot_source_store::contract::{Seen, StoreRig, Written, check_store, check_store_load, rule};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "open sesame";
@@ -279,6 +280,10 @@ async fn nobody_listens(port: u16) {
 }
 
 impl StoreRig for Own {
+    fn about(&self) -> &'static str {
+        "memory"
+    }
+
     fn source(&self, _: SocketAddr) -> Box<dyn Source> {
         Box::new(listen(self.port))
     }
@@ -297,25 +302,48 @@ impl StoreRig for Own {
         answer.status == StatusCode::NO_CONTENT
     }
 
+    async fn put_if(&mut self, key: &str, seen: Seen, bytes: &[u8]) -> Option<Written> {
+        let header = match seen {
+            Seen::Nothing => "if-none-match: *".to_owned(),
+            Seen::Version(version) => format!("if-match: \"{version}\""),
+        };
+        let rule = String::from_utf8_lossy(bytes);
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let (status, version) = careful(address, &format!("PUT /v1/rules/{key}"), (&header, &rule)).await;
+        Some(match (status, version) {
+            (204, Some(version)) => Written::Version(version.trim_matches('"').parse().unwrap()),
+            (412, _) => Written::Conflict,
+            other => panic!("{other:?}"),
+        })
+    }
+
     async fn delete(&mut self, key: &str) {
         let path = format!("/v1/rules/{key}");
         let answer = self.client.ask(Method::DELETE, &path, "".into(), Duration::ZERO).await.unwrap();
         assert_eq!(answer.status, StatusCode::NO_CONTENT);
     }
+
+    async fn list(&mut self) -> BTreeSet<String> {
+        let page = self.client.page("/v1/rules", Duration::ZERO).await.unwrap();
+        let page: Value = page.json().unwrap();
+        page["rules"].as_object().unwrap().keys().cloned().collect()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_is_a_store_of_rules() {
+async fn memory_keeps_the_contract_of_stores() {
     let port = free_port();
     let mut own = Own { port, client: client(SocketAddr::from(([127, 0, 0, 1], port)), TOKEN) };
     check_store(&mut own).await;
+    nobody_listens(port).await;
+    check_store_load(&mut own).await;
 }
 
 /// Asks with a header that says which version has been seen; tells the status, and the version that there is.
-async fn careful(address: SocketAddr, method: &str, (header, rule): (&str, &str)) -> (u16, Option<String>) {
+async fn careful(address: SocketAddr, question: &str, (header, rule): (&str, &str)) -> (u16, Option<String>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let head = format!("{method} /v1/rules/shop HTTP/1.1\r\nhost: memory\r\nconnection: close\r\n");
+    let head = format!("{question} HTTP/1.1\r\nhost: memory\r\nconnection: close\r\n");
     let who = format!("authorization: Bearer {TOKEN}\r\n{header}\r\ncontent-length: {}\r\n\r\n", rule.len());
     stream.write_all(format!("{head}{who}{rule}").as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -325,23 +353,27 @@ async fn careful(address: SocketAddr, method: &str, (header, rule): (&str, &str)
     (status, version)
 }
 
+const PUT: &str = "PUT /v1/rules/shop";
+const DELETE: &str = "DELETE /v1/rules/shop";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_who_write_what_both_have_seen_the_second_is_told_so() {
     let (mut memory, address) = Memory::start().await;
     let (one, two) = (rule("shop", 1), rule("shop", 2));
-    let (status, first) = careful(address, "PUT", ("if-none-match: *", &one)).await;
+    let (status, first) = careful(address, PUT, ("if-none-match: *", &one)).await;
     let seen = format!("if-match: {}", first.unwrap());
-    assert_eq!((status, careful(address, "PUT", ("if-none-match: *", &two)).await.0), (204, 412));
-    let (status, second) = careful(address, "PUT", (&seen, &two)).await;
+    assert_eq!((status, careful(address, PUT, ("if-none-match: *", &two)).await.0), (204, 412));
+    let (status, second) = careful(address, PUT, (&seen, &two)).await;
     assert_eq!(status, 204);
     let newest = format!("if-match: {}", second.unwrap());
-    for method in ["PUT", "DELETE"] {
-        assert_eq!(careful(address, method, (&seen, &one)).await.0, 412, "{method} of what is no longer so");
+    for question in [PUT, DELETE] {
+        let (status, _) = careful(address, question, (&seen, &one)).await;
+        assert_eq!(status, 412, "{question} of what is no longer so");
     }
-    assert_eq!(careful(address, "PUT", ("if-match: soon", &one)).await.0, 400);
+    assert_eq!(careful(address, PUT, ("if-match: soon", &one)).await.0, 400);
     memory.follower.until("what was not lost", |mirror| told(mirror) == ["rule h2.example.com"]).await;
-    assert_eq!(careful(address, "DELETE", (&newest, "")).await.0, 204);
-    assert_eq!(careful(address, "PUT", (&newest, &one)).await.0, 412, "it is gone");
+    assert_eq!(careful(address, DELETE, (&newest, "")).await.0, 204);
+    assert_eq!(careful(address, PUT, (&newest, &one)).await.0, 412, "it is gone");
     memory.follower.until("no rule", |mirror| told(mirror).is_empty()).await;
     memory.follower.stop().await;
 }

@@ -21,6 +21,8 @@ pub struct NomadOptions {
     pub namespace: String,
     /// How often a stream that is silent is tested.
     pub alive: Duration,
+    /// How long it may be silent: Nomad says every few seconds that it is alive.
+    pub silence: Duration,
 }
 
 /// A region of Nomad.
@@ -33,17 +35,18 @@ struct Nomad {
     client: Client,
     namespace: String,
     alive: Duration,
+    silence: Duration,
+    contact: Contact,
     /// Where the last session began.
     begun_at: u64,
 }
 
 impl NomadSource {
     pub fn open(options: NomadOptions) -> Result<Self, TlsError> {
-        let NomadOptions { registry, client, namespace, alive } = options;
-        Ok(Self {
-            registry,
-            nomad: Nomad { client: Client::new(client)?, namespace: encoded(&namespace), alive, begun_at: 0 },
-        })
+        let NomadOptions { registry, client, namespace, alive, silence } = options;
+        let (client, namespace, contact) =
+            (Client::new(client)?, encoded(&namespace), registry.contact.clone());
+        Ok(Self { registry, nomad: Nomad { client, namespace, alive, silence, contact, begun_at: 0 } })
     }
 }
 
@@ -84,6 +87,8 @@ enum Heard {
 struct Watch<'a> {
     nomad: &'a Nomad,
     lines: LineStream,
+    /// When it said something for the last time.
+    heard: Instant,
     readings: Readings<Result<Registration, ClientError>>,
 }
 
@@ -98,7 +103,7 @@ impl Nomad {
         // last hundred events, and a catalog takes longer than that.
         let path = format!("/v1/event/stream?topic=Service&namespace={}&index={}", self.namespace, index + 1);
         let lines = self.client.lines(Method::GET, &path, "".into()).await.map_err(Ended::lost)?;
-        let mut watch = Watch { nomad: self, lines, readings: Readings::default() };
+        let mut watch = Watch { nomad: self, lines, heard: Instant::now(), readings: Readings::default() };
         let all = watch.everything(places).await?;
         let batch = teller.shelf.replace(all);
         teller.tell(batch).await?;
@@ -205,6 +210,7 @@ impl Watch<'_> {
     }
 
     fn take_line(&mut self, line: &str) -> Result<(), Ended> {
+        self.heard = Instant::now();
         let line: Line = serde_json::from_str(line).map_err(|error| Ended::lost(self.lines.wrong(error)))?;
         let places = line.events.into_iter().filter_map(|event| event.payload.service);
         self.readings.add(places.map(|place| place.key()));
@@ -221,7 +227,7 @@ impl Watch<'_> {
         tokio::select! {
             biased;
             Some(read) = self.readings.next() => Heard::Service(read),
-            line = line(&mut self.lines, self.nomad) => Heard::Line(line),
+            line = line(&mut self.lines, self.heard, self.nomad) => Heard::Line(line),
             () = until_due(due) => Heard::Time,
         }
     }
@@ -235,14 +241,18 @@ fn is_nothing(registration: &Registration) -> bool {
     instances.is_empty() && unreadable.is_empty() && trouble.is_none()
 }
 
-/// The next line of the stream. One that is silent may be broken, so Nomad is asked whether it is there.
-async fn line(lines: &mut LineStream, nomad: &Nomad) -> Result<String, ClientError> {
+/// The next line of the stream. One that is silent may be broken, so Nomad is asked whether it is there. That says nothing
+/// about the stream itself, which may have been forgotten on the way.
+async fn line(lines: &mut LineStream, heard: Instant, nomad: &Nomad) -> Result<String, ClientError> {
+    let forgotten = lines.silent(nomad.silence);
     let mut next = std::pin::pin!(lines.next());
     loop {
         tokio::select! {
             line = &mut next => return line,
+            () = tokio::time::sleep_until(heard + nomad.silence) => return Err(forgotten),
             () = tokio::time::sleep(nomad.alive) => {
                 nomad.client.page("/v1/status/leader", Duration::ZERO).await?;
+                nomad.contact.heard();
             }
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use pilot_source::Contact;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -88,6 +89,16 @@ impl ZooKeeper {
         timeout: Duration,
         touched: mpsc::UnboundedSender<String>,
     ) -> Result<Self, ZkError> {
+        Self::connect_noted(server, timeout, touched, Contact::default()).await
+    }
+
+    /// The same; whenever the server says anything, that is noted.
+    pub(crate) async fn connect_noted(
+        server: &str,
+        timeout: Duration,
+        touched: mpsc::UnboundedSender<String>,
+        contact: Contact,
+    ) -> Result<Self, ZkError> {
         let begun = tokio::time::timeout(PATIENCE, begin(server, timeout)).await;
         let (stream, timeout) = begun.unwrap_or_else(|_| Err(lost("it does not answer")))?;
         let (read, write) = stream.into_split();
@@ -96,7 +107,7 @@ impl ZooKeeper {
         let mut tasks = JoinSet::new();
         let (for_reader, told) = (Arc::clone(&pending), Arc::clone(&why));
         tasks.spawn(async move {
-            let reason = receive(read, timeout, &for_reader, touched).await;
+            let reason = receive(read, timeout, &for_reader, (touched, contact)).await;
             told.lock().get_or_insert(reason);
             // Who waits learns that nothing will come when its sender is gone.
             for_reader.lock().clear();
@@ -248,7 +259,7 @@ async fn receive(
     mut stream: OwnedReadHalf,
     timeout: Duration,
     pending: &Pending,
-    touched: mpsc::UnboundedSender<Touched>,
+    (touched, contact): (mpsc::UnboundedSender<Touched>, Contact),
 ) -> Arc<str> {
     loop {
         let frame = match tokio::time::timeout(timeout, frame(&mut stream)).await {
@@ -256,6 +267,7 @@ async fn receive(
             Ok(Err(error)) => return Arc::from(error.to_string()),
             Ok(Ok(frame)) => frame,
         };
+        contact.heard();
         match wire::reply(frame) {
             None => return Arc::from("the answer cannot be read"),
             Some(Reply::Ping) => {}

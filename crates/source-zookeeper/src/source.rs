@@ -103,7 +103,8 @@ impl Session for Ensemble {
 impl Ensemble {
     async fn session(&self, server: &str, teller: &mut Teller) -> Ended {
         let (sender, mut touched) = mpsc::unbounded_channel();
-        let zk = match ZooKeeper::connect(server, self.session, sender).await {
+        let contact = teller.shelf.options().contact.clone();
+        let zk = match ZooKeeper::connect_noted(server, self.session, sender, contact).await {
             Ok(zk) => zk,
             Err(error) => return Ended::lost(error),
         };
