@@ -19,6 +19,7 @@ use pilot_source_marathon::{MarathonOptions, MarathonSource};
 use pilot_source_memory::{MemoryOptions, MemorySource};
 use pilot_source_nomad::{NomadOptions, NomadSource};
 use pilot_source_store::StoreOptions;
+use pilot_source_url::UrlOptions;
 use pilot_source_zookeeper::{Credentials, Layout, Login, ZooKeeperOptions, ZooKeeperSource};
 
 pub(crate) use args::RegistryArgs;
@@ -64,6 +65,11 @@ pub(crate) fn open_stores(args: &RegistryArgs, read: &ReadOptions) -> anyhow::Re
     }
     if !args.etcd_servers.is_empty() {
         stores.push(opening.etcd().context("--etcdserverURL")?);
+    }
+    for (i, url) in args.config_urls.iter().enumerate() {
+        // The text itself may have a password in it.
+        let which = || format!("--configURL: address {} of {}", i + 1, args.config_urls.len());
+        stores.push(opening.page(i, url).with_context(which)?);
     }
     Ok(stores)
 }
@@ -149,6 +155,22 @@ impl Opening<'_> {
     }
 
     fn eureka(&self) -> anyhow::Result<Box<dyn Source>> {
+    fn page(&self, i: usize, url: &str) -> anyhow::Result<Box<dyn Source>> {
+        let args = self.args;
+        let name = if i == 0 { "config-url".to_owned() } else { format!("config-url-{}", i + 1) };
+        let file = args.config_url_token_file.as_deref();
+        let secret = secret("authorization", "Bearer ", file, "--configURLTokenFile")?;
+        let tls = TlsFiles { roots: args.config_url_ca_file.clone(), own: None };
+        let options = UrlOptions {
+            store: self.store(&name),
+            client: ClientOptions { secret, tls, ..ClientOptions::new(Vec::new()) },
+            url: url.to_owned(),
+            // Servers are not to be asked all the time, whatever somebody writes there.
+            every: args.config_url_interval.max(Duration::from_secs(1)),
+        };
+        Ok(Box::new(pilot_source_url::open(options)?))
+    }
+
         let servers = servers(&self.args.eureka_servers, "--eurekaserverURL")?;
         let tls = TlsFiles { roots: self.args.eureka_ca_file.clone(), own: None };
         let options = EurekaOptions {

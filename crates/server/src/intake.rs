@@ -131,3 +131,6 @@ struct Step<'a> {
     /// Objects that several sources have, or had until now.
     contested: BTreeSet<ObjectKey>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,7 +105,7 @@ struct Question<'a> {
     body: Bytes,
     accept: &'static str,
     /// A header of the server's own.
-    own: Option<(&'static str, &'static str)>,
+    own: Option<(&'static str, HeaderValue)>,
 }
 
 impl<'a> Question<'a> {
@@ -231,8 +231,21 @@ impl Client {
         path: &str,
         header: (&'static str, &'static str),
     ) -> Result<Answer, ClientError> {
-        let question = Question { own: Some(header), ..Question::new(Method::GET, path, Bytes::new()) };
+        let own = Some((header.0, HeaderValue::from_static(header.1)));
+        let question = Question { own, ..Question::new(Method::GET, path, Bytes::new()) };
         self.put(question, Duration::ZERO).await?.ok()
+    }
+
+    /// A page in any form, unless it is still the one with this tag.
+    pub async fn page_unless(
+        &self,
+        path: &str,
+        tag: Option<&HeaderValue>,
+    ) -> Result<Option<Answer>, ClientError> {
+        let own = tag.map(|tag| ("if-none-match", tag.clone()));
+        let question = Question { accept: "*/*", own, ..Question::new(Method::GET, path, Bytes::new()) };
+        let answer = self.put(question, Duration::ZERO).await?;
+        if answer.status == StatusCode::NOT_MODIFIED { Ok(None) } else { answer.ok().map(Some) }
     }
 
     /// A stream of events that the server sends for as long as it likes.
@@ -308,7 +321,7 @@ impl Client {
         headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(JSON));
         if let Some((name, value)) = own {
-            headers.insert(name, HeaderValue::from_static(value));
+            headers.insert(name, value);
         }
         if let Some(value) = address.authorization() {
             headers.insert(AUTHORIZATION, value.clone());

@@ -98,6 +98,15 @@ impl Documents {
         batch
     }
 
+    /// The store can be asked, and has what it had.
+    pub fn found(&mut self) -> Batch {
+        self.lost = None;
+        self.held.is_the_same(self.options.grace);
+        let mut batch = Batch::default();
+        self.tell_own(&mut batch);
+        batch
+    }
+
     /// One document is like this now.
     pub fn put(&mut self, key: &str, bytes: &[u8]) -> Batch {
         let mut batch = Batch::default();
@@ -171,7 +180,7 @@ impl Documents {
     }
 
     fn say(&mut self, key: &str, content: Hash64, reading: Reading, batch: &mut Batch) {
-        let Reading { objects, broken, issues } = reading;
+        let Reading { objects, broken, mut issues } = reading;
         let Document { objects: before, told, .. } = self.documents.remove(key).unwrap_or_default();
         let mut now: BTreeMap<ObjectKey, (Kind, ConfigId, Object)> = BTreeMap::new();
         for (object_key, (kind, id, object)) in &before {
@@ -179,7 +188,13 @@ impl Documents {
                 now.insert(object_key.clone(), (*kind, id.clone(), object.clone()));
             }
         }
+        let mut seen = BTreeSet::new();
         for (kind, id, object) in objects {
+            if !seen.insert(object.key()) {
+                let message = "this object is twice in this document; the last one counts";
+                let place = self.place(key);
+                issues.push(Issue::warning(id.object(kind), "metadata.name", message).at(place.as_str()));
+            }
             now.insert(object.key(), (kind, id, object));
         }
         for object_key in now.keys() {

@@ -54,6 +54,22 @@ pub(crate) struct RegistryArgs {
     #[arg(long = "etcdserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) etcd_servers: Vec<String>,
     /// Rules are read from etcd's keys below this one
+    /// Pages with rules, which are asked for again and again
+    #[arg(long = "configURL", value_name = "URL,…", value_delimiter = ',')]
+    pub(crate) config_urls: Vec<String>,
+    /// How often that is
+    #[arg(long = "configURLInterval", value_name = "DURATION", default_value = "10s", value_parser = parse_span)]
+    pub(crate) config_url_interval: Duration,
+    /// File with the token that such pages want; it is read again when the token is refused
+    #[arg(long = "configURLTokenFile", value_name = "FILE")]
+    pub(crate) config_url_token_file: Option<PathBuf>,
+    /// Roots for the certificates of their servers [default: those of the system]
+    #[arg(long = "configURLCAFile", value_name = "FILE")]
+    pub(crate) config_url_ca_file: Option<PathBuf>,
+    /// How often --configDir is looked at, on file systems of which the kernel tells nothing, such as those of a network
+    /// [default: only when the kernel tells of a change]
+    #[arg(long = "configPoll", value_name = "DURATION", value_parser = parse_span)]
+    pub(crate) config_poll: Option<Duration>,
     #[arg(long = "etcdConfigPrefix", value_name = "KEY", default_value = "/istio/config")]
     pub(crate) etcd_config_prefix: String,
     /// File with user:password for etcd

@@ -57,9 +57,17 @@ impl Held {
             self.patience = Patience::default();
         }
         if is_collapse || self.until.is_none() {
-            self.until = Some(Instant::now() + grace);
+            self.until = Some(self.patience.until(grace));
         }
         if is_collapse { BTreeSet::new() } else { fresh }
+    }
+
+    /// It has what it had, though it could not be asked meanwhile.
+    pub(super) fn is_the_same(&mut self, grace: Duration) {
+        self.doubt = Suspicion::None;
+        if self.until.is_none() {
+            self.until = Some(self.patience.until(grace));
+        }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
