@@ -196,6 +196,7 @@ impl Opening<'_> {
             credentials: self.zookeeper_credentials()?,
             session: Duration::from_secs(10),
         };
+            again: Duration::from_secs(60),
         Ok(Box::new(ZooKeeperSource::new(options)))
     }
 
