@@ -281,6 +281,7 @@ impl Opening<'_> {
             token: read_secret(self.args.memory_token_file.as_deref(), "--memoryTokenFile")?,
         };
         let listening = MemorySource::listen(*address, options);
+            file: self.args.memory_file.clone(),
         Ok(Box::new(listening.with_context(|| format!("--memoryAddr {address}: cannot listen there"))?))
     }
 }

@@ -151,6 +151,9 @@ pub(crate) struct RegistryArgs {
     #[arg(long = "memoryTokenFile", value_name = "FILE")]
     pub(crate) memory_token_file: Option<PathBuf>,
 }
+    /// File in which the memory registry is kept, so that it is there after a restart [default: it is forgotten]
+    #[arg(long = "memoryFile", value_name = "FILE")]
+    pub(crate) memory_file: Option<PathBuf>,
 
 fn parse_merge(text: &str) -> Result<RegistryMerge, String> {
     RegistryMerge::parse(text).ok_or_else(|| "it is union, priority or conflict".to_owned())
