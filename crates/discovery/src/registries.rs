@@ -80,6 +80,7 @@ impl Opening<'_> {
             rank: self.rank,
             namespace: Name::new(&self.args.registry_namespace),
             grace: self.args.registry_grace,
+            service_port: self.args.registry_service_port.map(u32::from),
             ..RegistryOptions::new(name, self.args.registry_domain.as_deref().unwrap_or(domain))
         }
     }
@@ -217,9 +218,10 @@ impl Opening<'_> {
         let own = (args.nomad_cert_file.as_ref(), args.nomad_key_file.as_ref());
         let tls = tls(args.nomad_ca_file.as_ref(), own).context("--nomadCertFile, --nomadKeyFile")?;
         let servers = servers(&args.nomad_servers, "--nomadserverURL")?;
+        // Nomad makes ports up, so services are called where HTTP is, unless they say otherwise.
+        let service_port = Some(args.registry_service_port.map_or(80, u32::from));
         let options = NomadOptions {
-            // Nomad makes ports up, so services are called where HTTP is, unless they say otherwise.
-            registry: RegistryOptions { service_port: Some(80), ..self.options("nomad", "service.nomad") },
+            registry: RegistryOptions { service_port, ..self.options("nomad", "service.nomad") },
             client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             namespace: args.nomad_namespace.clone(),
             alive: Duration::from_secs(10),

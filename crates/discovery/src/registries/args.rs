@@ -15,6 +15,10 @@ pub(crate) struct RegistryArgs {
     /// The suffix of their hosts, so that one service in several registries is one host [default: service.consul, …]
     #[arg(long = "registryDomain", value_name = "DOMAIN")]
     pub(crate) registry_domain: Option<String>,
+    /// The port by which all of their services are called, wherever instances listen; metadata may say another
+    /// [default: the ports of instances; 80 for Nomad]
+    #[arg(long = "registryServicePort", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) registry_service_port: Option<u16>,
     /// What becomes of a host that several registries have: union of all instances; priority of the registry that comes
     /// first and has any; conflict, which is the same and reported
     #[arg(long = "registryMerge", value_name = "RULE", default_value = "union", value_parser = parse_merge)]
