@@ -71,10 +71,13 @@ impl Source for EtcdSource {
 
 impl Session<Documents> for Etcd {
     async fn follow(&mut self, teller: &mut Teller<Documents>) -> Ended {
-        match self.watch(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 

@@ -202,7 +202,7 @@ impl Client {
 
     async fn put_once(&self, question: Question<'_>, wait: Duration) -> Result<Answer, ClientError> {
         let patience = self.patience + wait;
-        let (at, (these, pool)) = (self.current.load(Ordering::Relaxed), self.connections.now());
+        let (at, (these, pool)) = (self.asked(), self.connections.now());
         let answer = match tokio::time::timeout(patience, self.exchange(&pool, question)).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -270,7 +270,7 @@ impl Client {
     }
 
     async fn stream_once(&self, question: Question<'_>) -> Result<LineStream, ClientError> {
-        let at = self.current.load(Ordering::Relaxed);
+        let at = self.asked();
         let request = self.request(at, question)?;
         let (server, patience) = (self.server(at), self.patience);
         let (these, pool) = self.connections.now();
@@ -289,15 +289,21 @@ impl Client {
         begun
     }
 
-    /// The next one is asked from now on, unless somebody has turned already.
-    fn turn_from(&self, at: usize) {
+    /// Which server is asked now.
+    pub fn asked(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// The next one is asked from now on, unless somebody has turned already. Whoever learns nothing from a server that
+    /// answers should do that: it may be none of those that were meant.
+    pub fn turn_from(&self, at: usize) {
         let next = (at + 1) % self.servers.len().max(1);
         // Who lost this race finds that another has done it.
         let _done = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     async fn exchange(&self, pool: &Pool, question: Question<'_>) -> Result<Answer, ClientError> {
-        let at = self.current.load(Ordering::Relaxed);
+        let at = self.asked();
         let request = self.request(at, question)?;
         let response = self.begin(pool, at, request).await?;
         let (parts, body) = response.into_parts();

@@ -60,10 +60,13 @@ impl Source for MarathonSource {
 
 impl Session for Marathon {
     async fn follow(&mut self, teller: &mut Teller) -> Ended {
-        match self.watch(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 

@@ -37,8 +37,8 @@ struct Nomad {
     alive: Duration,
     silence: Duration,
     contact: Contact,
-    /// Where the last session began.
-    begun_at: u64,
+    /// What was heard last, in this session or an earlier one.
+    last: u64,
 }
 
 impl NomadSource {
@@ -46,7 +46,7 @@ impl NomadSource {
         let NomadOptions { registry, client, namespace, alive, silence } = options;
         let (client, namespace, contact) =
             (Client::new(client)?, encoded(&namespace), registry.contact.clone());
-        Ok(Self { registry, nomad: Nomad { client, namespace, alive, silence, contact, begun_at: 0 } })
+        Ok(Self { registry, nomad: Nomad { client, namespace, alive, silence, contact, last: 0 } })
     }
 }
 
@@ -66,10 +66,13 @@ impl Source for NomadSource {
 
 impl Session for Nomad {
     async fn follow(&mut self, teller: &mut Teller) -> Ended {
-        match self.watch(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 
@@ -85,7 +88,7 @@ enum Heard {
 
 /// One session: the stream, and which services are to be read.
 struct Watch<'a> {
-    nomad: &'a Nomad,
+    nomad: &'a mut Nomad,
     lines: LineStream,
     /// When it said something for the last time.
     heard: Instant,
@@ -95,13 +98,17 @@ struct Watch<'a> {
 impl Nomad {
     async fn watch(&mut self, teller: &mut Teller) -> Result<Never, Ended> {
         let (places, index) = self.places().await.map_err(Ended::lost)?;
-        if index < std::mem::replace(&mut self.begun_at, index) {
+        if index < std::mem::replace(&mut self.last, index) {
             // Its state is another one than before.
             teller.shelf.doubt(Suspicion::KnowsLess);
         }
         // The stream comes before anything is read: what changes meanwhile is told, and read again. Nomad remembers the
         // last hundred events, and a catalog takes longer than that.
-        let path = format!("/v1/event/stream?topic=Service&namespace={}&index={}", self.namespace, index + 1);
+        let path = format!(
+            "/v1/event/stream?topic=Service&namespace={}&index={}",
+            self.namespace,
+            index.saturating_add(1)
+        );
         let lines = self.client.lines(Method::GET, &path, "".into()).await.map_err(Ended::lost)?;
         let mut watch = Watch { nomad: self, lines, heard: Instant::now(), readings: Readings::default() };
         let all = watch.everything(places).await?;
@@ -212,6 +219,7 @@ impl Watch<'_> {
     fn take_line(&mut self, line: &str) -> Result<(), Ended> {
         self.heard = Instant::now();
         let line: Line = serde_json::from_str(line).map_err(|error| Ended::lost(self.lines.wrong(error)))?;
+        self.nomad.last = self.nomad.last.max(line.index);
         let places = line.events.into_iter().filter_map(|event| event.payload.service);
         self.readings.add(places.map(|place| place.key()));
         Ok(())

@@ -54,10 +54,6 @@ pub(crate) struct RegistryArgs {
     /// Rules are read from Consul's keys below this one; empty for none
     #[arg(long = "consulConfigPrefix", value_name = "KEY", default_value = "")]
     pub(crate) consul_config_prefix: String,
-    /// etcd's servers, in which rules stand
-    #[arg(long = "etcdserverURL", value_name = "URL,…", value_delimiter = ',')]
-    pub(crate) etcd_servers: Vec<String>,
-    /// Rules are read from etcd's keys below this one
     /// Pages with rules, which are asked for again and again
     #[arg(long = "configURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) config_urls: Vec<String>,
@@ -74,6 +70,10 @@ pub(crate) struct RegistryArgs {
     /// [default: only when the kernel tells of a change]
     #[arg(long = "configPoll", value_name = "DURATION", value_parser = parse_span)]
     pub(crate) config_poll: Option<Duration>,
+    /// etcd's servers, in which rules stand
+    #[arg(long = "etcdserverURL", value_name = "URL,…", value_delimiter = ',')]
+    pub(crate) etcd_servers: Vec<String>,
+    /// Rules are read from etcd's keys below this one
     #[arg(long = "etcdConfigPrefix", value_name = "KEY", default_value = "/istio/config")]
     pub(crate) etcd_config_prefix: String,
     /// File with user:password for etcd
@@ -91,7 +91,7 @@ pub(crate) struct RegistryArgs {
     /// Eureka's servers, such as http://host:8761/eureka; user and password may stand in it
     #[arg(long = "eurekaserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) eureka_servers: Vec<String>,
-    /// How often Eureka is asked what changed; 100ms is the least
+    /// How often Eureka is asked what changed; 100ms is the least, and 60s the most
     #[arg(long = "eurekaserverInterval", value_name = "DURATION", default_value = "2s", value_parser = parse_span)]
     pub(crate) eureka_interval: Duration,
     /// Roots for Eureka's certificate [default: those of the system]
@@ -151,13 +151,13 @@ pub(crate) struct RegistryArgs {
     /// Where the memory registry is written
     #[arg(long = "memoryAddr", value_name = "ADDRESS", default_value = "127.0.0.1:15016")]
     pub(crate) memory_address: SocketAddr,
+    /// File in which the memory registry is kept, so that it is there after a restart [default: it is forgotten]
+    #[arg(long = "memoryFile", value_name = "FILE")]
+    pub(crate) memory_file: Option<PathBuf>,
     /// File with the token that writers of the memory registry need; without it anybody who reaches it may write
     #[arg(long = "memoryTokenFile", value_name = "FILE")]
     pub(crate) memory_token_file: Option<PathBuf>,
 }
-    /// File in which the memory registry is kept, so that it is there after a restart [default: it is forgotten]
-    #[arg(long = "memoryFile", value_name = "FILE")]
-    pub(crate) memory_file: Option<PathBuf>,
 
 fn parse_merge(text: &str) -> Result<RegistryMerge, String> {
     RegistryMerge::parse(text).ok_or_else(|| "it is union, priority or conflict".to_owned())

@@ -2,13 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::Router;
+use data_encoding::BASE64;
 use http::Method;
+use pilot_config::ReadOptions;
 use pilot_source::Source;
-use pilot_source::contract::RegistryRig;
-use pilot_source_store::contract::{Seen, StoreRig, Written, check_store, check_store_load};
-use serde_json::Value;
+use pilot_source::contract::{Follower, RegistryRig};
+use pilot_source_consul::{ConsulKv, ConsulKvOptions};
+use pilot_source_store::StoreOptions;
+use pilot_source_store::contract::{Seen, StoreRig, Written, check_store, check_store_load, rule};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::agent::{Consul, TOKEN, at};
 
@@ -70,4 +78,35 @@ async fn consuls_keys_keep_the_contract_of_stores() {
     check_store(&mut keys).await;
     keys.delete("first").await;
     check_store_load(&mut keys).await;
+}
+
+/// Consul forgets after a quarter of an hour that a key was deleted, and with it the index of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_goes_back_is_no_loss_while_nothing_is_missing() {
+    let index = Arc::new(AtomicU64::new(100));
+    let (now, value) = (Arc::clone(&index), BASE64.encode(rule("first", 1).as_bytes()));
+    let router = Router::new().fallback(move || {
+        let index = now.load(Ordering::Relaxed).to_string();
+        let body = json!([{"Key": "istio/config/first", "Value": value}]).to_string();
+        async move { ([("x-consul-index", index)], body) }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut serving = JoinSet::new();
+    serving.spawn(axum::serve(listener, router).into_future());
+    let options = ConsulKvOptions {
+        store: StoreOptions::new("consul-kv", ReadOptions::default()),
+        client: at(address, "none"),
+        prefix: "istio/config".to_owned(),
+        datacenter: String::new(),
+        namespace: String::new(),
+        partition: String::new(),
+        wait: Duration::from_secs(3),
+    };
+    let mut follower = Follower::start(Box::new(ConsulKv::open(options).unwrap()));
+    follower.until("the rule", |mirror| mirror.ready && mirror.objects().count() == 1).await;
+    index.store(50, Ordering::Relaxed);
+    follower.rest(Duration::from_millis(500)).await;
+    assert_eq!((follower.mirror.rows, follower.mirror.reports), (0, 0));
+    follower.stop().await;
 }
