@@ -155,7 +155,6 @@ impl Opening<'_> {
         Ok(Box::new(EtcdSource::open(options)?))
     }
 
-    fn eureka(&self) -> anyhow::Result<Box<dyn Source>> {
     fn page(&self, i: usize, url: &str) -> anyhow::Result<Box<dyn Source>> {
         let args = self.args;
         let name = if i == 0 { "config-url".to_owned() } else { format!("config-url-{}", i + 1) };
@@ -172,6 +171,7 @@ impl Opening<'_> {
         Ok(Box::new(pilot_source_url::open(options)?))
     }
 
+    fn eureka(&self) -> anyhow::Result<Box<dyn Source>> {
         let servers = servers(&self.args.eureka_servers, "--eurekaserverURL")?;
         let tls = TlsFiles { roots: self.args.eureka_ca_file.clone(), own: None };
         let options = EurekaOptions {
@@ -196,8 +196,8 @@ impl Opening<'_> {
             layout,
             credentials: self.zookeeper_credentials()?,
             session: Duration::from_secs(10),
-        };
             again: Duration::from_secs(60),
+        };
         Ok(Box::new(ZooKeeperSource::new(options)))
     }
 
@@ -281,10 +281,10 @@ impl Opening<'_> {
             registry: self.options("memory", "service.mesh"),
             read: self.read.clone(),
             token: read_secret(self.args.memory_token_file.as_deref(), "--memoryTokenFile")?,
+            file: self.args.memory_file.clone(),
         };
         let listening = MemorySource::listen(*address, options);
-            file: self.args.memory_file.clone(),
-        Ok(Box::new(listening.with_context(|| format!("--memoryAddr {address}: cannot listen there"))?))
+        Ok(Box::new(listening.with_context(|| format!("--memoryAddr {address}, --memoryFile"))?))
     }
 }
 

@@ -49,7 +49,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     loop {
-        write!(out, "{CLEAR}{}", shown(args)?)?;
+        // A server that starts again is there again soon.
+        let shown = shown(args).unwrap_or_else(|error| format!("{error:#}\n"));
+        write!(out, "{CLEAR}{shown}")?;
         out.flush()?;
         std::thread::sleep(EVERY);
     }
