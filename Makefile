@@ -91,7 +91,7 @@ test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) $(KUBE_APISERVER) regis
 
 .PHONY: contract
 contract: registries ## what every adapter was seen to do, as a table, with 5,000 services x 10 instances (LOAD=200x5)
-	PILOT_LOAD=$(LOAD) cargo test --locked --workspace --test contract --test names \
+	PILOT_LOAD=$(LOAD) cargo test --locked --workspace --lib --test contract --test names --test store \
 	  -- keep_the_contract keeps_the_contract --nocapture --test-threads=1 | tests/components/table.awk
 
 .PHONY: check

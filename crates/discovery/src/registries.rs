@@ -19,6 +19,7 @@ use pilot_source_marathon::{MarathonOptions, MarathonSource};
 use pilot_source_memory::{MemoryOptions, MemorySource};
 use pilot_source_nomad::{NomadOptions, NomadSource};
 use pilot_source_store::StoreOptions;
+use pilot_source_url::UrlOptions;
 use pilot_source_zookeeper::{Credentials, Layout, Login, ZooKeeperOptions, ZooKeeperSource};
 
 pub(crate) use args::RegistryArgs;
@@ -65,6 +66,11 @@ pub(crate) fn open_stores(args: &RegistryArgs, read: &ReadOptions) -> anyhow::Re
     if !args.etcd_servers.is_empty() {
         stores.push(opening.etcd().context("--etcdserverURL")?);
     }
+    for (i, url) in args.config_urls.iter().enumerate() {
+        // The text itself may have a password in it.
+        let which = || format!("--configURL: address {} of {}", i + 1, args.config_urls.len());
+        stores.push(opening.page(i, url).with_context(which)?);
+    }
     Ok(stores)
 }
 
@@ -74,6 +80,7 @@ impl Opening<'_> {
             rank: self.rank,
             namespace: Name::new(&self.args.registry_namespace),
             grace: self.args.registry_grace,
+            service_port: self.args.registry_service_port.map(u32::from),
             ..RegistryOptions::new(name, self.args.registry_domain.as_deref().unwrap_or(domain))
         }
     }
@@ -148,6 +155,22 @@ impl Opening<'_> {
         Ok(Box::new(EtcdSource::open(options)?))
     }
 
+    fn page(&self, i: usize, url: &str) -> anyhow::Result<Box<dyn Source>> {
+        let args = self.args;
+        let name = if i == 0 { "config-url".to_owned() } else { format!("config-url-{}", i + 1) };
+        let file = args.config_url_token_file.as_deref();
+        let secret = secret("authorization", "Bearer ", file, "--configURLTokenFile")?;
+        let tls = TlsFiles { roots: args.config_url_ca_file.clone(), own: None };
+        let options = UrlOptions {
+            store: self.store(&name),
+            client: ClientOptions { secret, tls, ..ClientOptions::new(Vec::new()) },
+            url: url.to_owned(),
+            // Servers are not to be asked all the time, whatever somebody writes there.
+            every: args.config_url_interval.max(Duration::from_secs(1)),
+        };
+        Ok(Box::new(pilot_source_url::open(options)?))
+    }
+
     fn eureka(&self) -> anyhow::Result<Box<dyn Source>> {
         let servers = servers(&self.args.eureka_servers, "--eurekaserverURL")?;
         let tls = TlsFiles { roots: self.args.eureka_ca_file.clone(), own: None };
@@ -173,6 +196,7 @@ impl Opening<'_> {
             layout,
             credentials: self.zookeeper_credentials()?,
             session: Duration::from_secs(10),
+            again: Duration::from_secs(60),
         };
         Ok(Box::new(ZooKeeperSource::new(options)))
     }
@@ -194,12 +218,15 @@ impl Opening<'_> {
         let own = (args.nomad_cert_file.as_ref(), args.nomad_key_file.as_ref());
         let tls = tls(args.nomad_ca_file.as_ref(), own).context("--nomadCertFile, --nomadKeyFile")?;
         let servers = servers(&args.nomad_servers, "--nomadserverURL")?;
+        // Nomad makes ports up, so services are called where HTTP is, unless they say otherwise.
+        let service_port = Some(args.registry_service_port.map_or(80, u32::from));
         let options = NomadOptions {
-            // Nomad makes ports up, so services are called where HTTP is, unless they say otherwise.
-            registry: RegistryOptions { service_port: Some(80), ..self.options("nomad", "service.nomad") },
+            registry: RegistryOptions { service_port, ..self.options("nomad", "service.nomad") },
             client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             namespace: args.nomad_namespace.clone(),
             alive: Duration::from_secs(10),
+            // Nomad says every ten seconds that it is alive.
+            silence: Duration::from_secs(60),
         };
         Ok(Box::new(NomadSource::open(options)?))
     }
@@ -214,6 +241,7 @@ impl Opening<'_> {
             registry: self.options("marathon", "marathon.mesos"),
             client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             alive: Duration::from_secs(10),
+            anew: Duration::from_secs(300),
         };
         Ok(Box::new(MarathonSource::open(options)?))
     }
@@ -253,9 +281,10 @@ impl Opening<'_> {
             registry: self.options("memory", "service.mesh"),
             read: self.read.clone(),
             token: read_secret(self.args.memory_token_file.as_deref(), "--memoryTokenFile")?,
+            file: self.args.memory_file.clone(),
         };
         let listening = MemorySource::listen(*address, options);
-        Ok(Box::new(listening.with_context(|| format!("--memoryAddr {address}: cannot listen there"))?))
+        Ok(Box::new(listening.with_context(|| format!("--memoryAddr {address}, --memoryFile"))?))
     }
 }
 

@@ -96,6 +96,7 @@ impl Metrics {
         self.uptime.set(i64::try_from(uptime_seconds).unwrap_or(i64::MAX));
         self.clients.refresh();
         self.ca.refresh();
+        self.sources.refresh();
         let heap = self.heap.and_then(|usage| usage()).map(Heap::text).unwrap_or_default();
         let mut out = (process::text() + &heap).into_bytes();
         // Writing to memory does not fail.

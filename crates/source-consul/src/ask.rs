@@ -127,6 +127,12 @@ pub(crate) fn is_filtered(answer: &Answer) -> bool {
     answer.headers.get("x-consul-results-filtered-by-acls").is_some_and(|value| value == "true")
 }
 
+/// How long to wait before asking again, after an answer of so many bytes. In a busy catalog there is always something newer;
+/// so what is asked for takes less than four megabytes a second, however long the answers are.
+pub(crate) fn pace(bytes: usize) -> Duration {
+    Duration::from_millis(50 + bytes as u64 / 4096)
+}
+
 /// Checks in the list of all that have one status.
 pub(crate) fn checks(answer: &Answer) -> Result<Vec<Check>, ClientError> {
     list(answer)

@@ -308,12 +308,16 @@ impl RegistryRig for Zones {
     /// Datagrams go no road that could be cut: the server itself is silent or slow.
     fn set_road(&mut self, _: &Relay, road: Road) {
         self.server.feel(match road {
-            Road::Open => Mood::Good,
+            Road::Open | Road::Forgotten(_) => Mood::Good,
             Road::Cut => Mood::Failing,
             Road::Stalled => Mood::Silent,
             Road::Slow(delay) => Mood::Slow(delay),
             Road::Poisoned(_) => Mood::Nonsense,
         });
+    }
+
+    fn stream(&self) -> Option<&'static str> {
+        None
     }
 
     async fn restart(&mut self) -> Option<bool> {

@@ -8,7 +8,9 @@ mod registry;
 mod relay;
 
 pub use process::{Server, free_port, wanted};
-pub use registry::{Condition, Registered, RegistryRig, Started, check_bad, check_load, check_registry};
+pub use registry::{
+    Condition, Registered, RegistryRig, Started, check_bad, check_load, check_registry, load_wanted, resident,
+};
 pub use relay::{Relay, Road};
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@
 mod agent;
 mod changes;
 mod far;
+mod keys;
 mod standin;
 mod tokens;
 
@@ -15,7 +16,6 @@ use pilot_source::Source;
 use pilot_source::contract::{
     Condition, Follower, Registered, RegistryRig, check_bad, check_load, check_registry,
 };
-use pilot_source_store::contract::{StoreRig, check_store};
 use serde_json::json;
 
 use agent::{Consul, TOKEN, at};
@@ -101,29 +101,6 @@ impl RegistryRig for Consul {
     }
 }
 
-struct Kv(Consul);
-
-impl StoreRig for Kv {
-    fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        self.0.keys_at(at(server, TOKEN))
-    }
-
-    fn server(&self) -> Option<SocketAddr> {
-        Some(self.0.address)
-    }
-
-    async fn put(&mut self, key: &str, bytes: &[u8]) -> bool {
-        self.0.ask(&format!("/v1/kv/istio/config/{key}"), bytes).await;
-        true
-    }
-
-    async fn delete(&mut self, key: &str) {
-        let path = format!("/v1/kv/istio/config/{key}");
-        let answer = self.0.client.ask(Method::DELETE, &path, "".into(), Duration::ZERO).await.unwrap();
-        assert!(answer.status.is_success());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consul_keeps_the_contract() {
     let Some(mut consul) = Consul::start().await else { return };
@@ -137,12 +114,6 @@ async fn consul_without_checks_keeps_the_contract() {
     let Some(mut consul) = Consul::start().await else { return };
     consul.has_checks = false;
     check_registry(&mut consul).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn consuls_keys_are_a_store_of_rules() {
-    let Some(consul) = Consul::start().await else { return };
-    check_store(&mut Kv(consul)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

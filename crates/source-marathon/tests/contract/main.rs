@@ -27,6 +27,7 @@ impl RegistryRig for Standin {
             registry: RegistryOptions::new("marathon", "marathon.mesos"),
             client: ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::new(vec![server]) },
             alive: Duration::from_millis(500),
+            anew: self.anew,
         };
         Box::new(MarathonSource::open(options).unwrap())
     }
@@ -47,6 +48,10 @@ impl RegistryRig for Standin {
     async fn set_condition(&mut self, instance: &Registered, condition: Condition) -> bool {
         self.put(&instance.id, &of_service(instance), condition);
         true
+    }
+
+    fn stream(&self) -> Option<&'static str> {
+        Some("/v2/events")
     }
 
     async fn restart(&mut self) -> Option<bool> {
@@ -89,6 +94,8 @@ async fn marathon_keeps_the_contract() {
     let mut standin = Standin::start().await;
     check_registry(&mut standin).await;
     check_bad(&mut standin).await;
+    // To list so many takes longer.
+    standin.anew = Duration::from_secs(300);
     check_load(&mut standin).await;
 }
 

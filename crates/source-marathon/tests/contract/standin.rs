@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -34,6 +35,8 @@ const END: &str = "end";
 
 pub(crate) struct Standin {
     pub(crate) address: SocketAddr,
+    /// How often it is asked for everything.
+    pub(crate) anew: Duration,
     marathon: Marathon,
     serving: JoinSet<std::io::Result<()>>,
 }
@@ -48,7 +51,7 @@ impl Standin {
             Marathon { apps: Arc::default(), refused: Arc::default(), events: broadcast::channel(100_000).0 };
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut standin = Self { address, marathon, serving: JoinSet::new() };
+        let mut standin = Self { address, anew: Duration::from_secs(3), marathon, serving: JoinSet::new() };
         standin.serve(listener);
         standin
     }

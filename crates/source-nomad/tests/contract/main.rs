@@ -22,7 +22,7 @@ fn at(address: SocketAddr) -> ClientOptions {
     ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::new(vec![server]) }
 }
 
-fn source(address: SocketAddr) -> Box<dyn Source> {
+fn source(address: SocketAddr, silence: Duration) -> Box<dyn Source> {
     let options = NomadOptions {
         registry: RegistryOptions {
             service_port: Some(80),
@@ -31,9 +31,13 @@ fn source(address: SocketAddr) -> Box<dyn Source> {
         client: at(address),
         namespace: "*".to_owned(),
         alive: Duration::from_millis(500),
+        silence,
     };
     Box::new(NomadSource::open(options).unwrap())
 }
+
+/// The stand-in says every second that it is alive.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What is no answer of a Nomad, or one that makes no sense.
 fn nonsense() -> Vec<Vec<u8>> {
@@ -51,7 +55,7 @@ impl RegistryRig for Standin {
     }
 
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        source(server)
+        source(server, SILENCE)
     }
 
     fn server(&self) -> SocketAddr {
@@ -70,6 +74,10 @@ impl RegistryRig for Standin {
     /// Nomad's native services have no health of their own: who is ill is deregistered.
     async fn set_condition(&mut self, _: &Registered, _: Condition) -> bool {
         false
+    }
+
+    fn stream(&self) -> Option<&'static str> {
+        Some("/v1/event/stream")
     }
 
     async fn restart(&mut self) -> Option<bool> {
@@ -115,7 +123,7 @@ async fn what_happens_while_everything_is_read_is_not_missed() {
         standin.put(&Registered::new(&format!("svc-{i}"), "1", 8080));
     }
     standin.behave(Duration::from_millis(200), "");
-    let mut follower = Follower::start(source(standin.address));
+    let mut follower = Follower::start(source(standin.address, SILENCE));
     // The first ones are being read, and the others wait.
     follower.rest(Duration::from_millis(100)).await;
     assert!(!follower.mirror.ready);
@@ -134,7 +142,7 @@ async fn a_service_that_cannot_be_read_is_told_and_tried_again_and_takes_no_othe
         standin.put(&Registered::new(name, "1", 8080));
     }
     standin.behave(Duration::ZERO, "shop");
-    let mut follower = Follower::start(source(standin.address));
+    let mut follower = Follower::start(source(standin.address, SILENCE));
     follower.until("the other one", |mirror| hosts(mirror) == ["cart.service.nomad"]).await;
     let issue = follower.mirror.issues.values().flatten().next().unwrap().to_string();
     assert!(issue.contains("default/shop.nomad") && issue.contains("500"), "{issue}");

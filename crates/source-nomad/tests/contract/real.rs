@@ -130,7 +130,8 @@ impl RegistryRig for Nomad {
     }
 
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        source(server)
+        // More than twice what it takes to say that it is alive.
+        source(server, Duration::from_secs(25))
     }
 
     fn server(&self) -> SocketAddr {
@@ -167,6 +168,10 @@ impl RegistryRig for Nomad {
     /// What its checks find is known to nobody but the machine that makes them; no event tells it.
     async fn set_condition(&mut self, _: &Registered, _: Condition) -> bool {
         false
+    }
+
+    fn stream(&self) -> Option<&'static str> {
+        Some("/v1/event/stream")
     }
 
     async fn restart(&mut self) -> Option<bool> {

@@ -15,7 +15,7 @@ mod bad;
 mod load;
 
 pub use bad::check_bad;
-pub use load::check_load;
+pub use load::{check_load, load_wanted, resident};
 
 /// A registry under the control of a test.
 pub trait RegistryRig {
@@ -50,6 +50,10 @@ pub trait RegistryRig {
     /// What is on the way to the server from now on.
     fn set_road(&mut self, relay: &Relay, road: Road) {
         relay.set(road);
+    }
+    /// A word of the question whose answer goes on for ever; nothing where there are no connections.
+    fn stream(&self) -> Option<&'static str> {
+        Some("")
     }
     /// Ends the server and starts it again, and tells whether it still knows what was registered; nothing if it cannot
     /// be ended.
@@ -302,6 +306,7 @@ async fn outages(rig: &mut impl RegistryRig, relay: &Relay, watched: &mut Watche
         watched.tells("that it is gone", "late", None).await;
         cell(rig, what, "yes");
     }
+    forgotten(rig, relay, watched).await;
     rig.set_road(relay, Road::Slow(SLOW));
     let late = Registered::new("late", "late-slow", 9000).with("version", "v1");
     rig.register(&late).await;
@@ -312,4 +317,18 @@ async fn outages(rig: &mut impl RegistryRig, relay: &Relay, watched: &mut Watche
     rig.set_road(relay, Road::Open);
     cell(rig, "slow answers", "yes");
     watched.follower.rest(SILENCE).await;
+}
+
+/// Connections that nobody knows of any more look like those on which there is nothing new.
+async fn forgotten(rig: &mut impl RegistryRig, relay: &Relay, watched: &mut Watched) {
+    let Some(stream) = rig.stream() else { return cell(rig, "connections forgotten", "has none") };
+    rig.set_road(relay, Road::Forgotten(stream));
+    let late = Registered::new("late", "late-forgotten", 9000).with("version", "v1");
+    rig.register(&late).await;
+    watched.tells("a change that no connection tells", "late", Some(&[(9000, "v1")])).await;
+    rig.set_road(relay, Road::Open);
+    watched.all_is_well().await;
+    rig.deregister(&late).await;
+    watched.tells("that it is gone", "late", None).await;
+    cell(rig, "connections forgotten", "yes");
 }

@@ -1,6 +1,7 @@
 //! One service in five registries, split by one rule, on a real Envoy, while its instances come and go.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod freshness;
 mod secrets;
 mod servers;
 mod stores;
@@ -260,4 +261,5 @@ async fn seen_by_people(server: &PilotServer, tools: &Tools) {
     }
     let (_, metrics) = http_call::get(server.monitoring, "/metrics").await.unwrap();
     assert!(metrics.contains("pilot_source_up{source=\"zookeeper\"} 1"), "{metrics}");
+    assert!(metrics.contains("pilot_source_last_heard_seconds{source=\"eureka\"}"), "{metrics}");
 }
