@@ -27,6 +27,9 @@ pub(crate) use args::RegistryArgs;
 /// A question may wait so long at a server; longer ones are cut off by what stands between.
 const WAIT: Duration = Duration::from_secs(55);
 
+/// Parts of one registry, such as datacenters, have ranks of their own between those of their registry and the next one.
+const RANKS: u16 = 100;
+
 /// What all registries have in common, for the one at a place in `--registries`.
 struct Opening<'a> {
     args: &'a RegistryArgs,
@@ -41,7 +44,7 @@ pub(crate) fn open(
     args: &RegistryArgs,
     read: &ReadOptions,
 ) -> anyhow::Result<Option<Vec<Box<dyn Source>>>> {
-    let opening = Opening { args, read, rank };
+    let opening = Opening { args, read, rank: rank.saturating_mul(RANKS) };
     let sources = match name {
         "Consul" => opening.consul().context("--registries Consul")?,
         "Eureka" => vec![opening.eureka().context("--registries Eureka")?],
@@ -96,10 +99,17 @@ impl Opening<'_> {
             if args.consul_datacenters.is_empty() { &[String::new()][..] } else { &args.consul_datacenters };
         for (i, datacenter) in datacenters.iter().enumerate() {
             let name = if i == 0 { "consul".to_owned() } else { format!("consul-{datacenter}") };
+            let registry = self.options(&name, "service.consul");
+            let is_named = !datacenter.is_empty() && args.registry_domain.is_none();
             let options = ConsulOptions {
-                registry: self.options(&name, "service.consul"),
+                // The first one counts before the others, as far as anything is said of priority.
+                registry: RegistryOptions {
+                    rank: registry.rank.saturating_add(u16::try_from(i)?),
+                    ..registry
+                },
                 client: self.consul_client()?,
                 datacenter: datacenter.clone(),
+                other_domains: is_named.then(|| format!("service.{datacenter}.consul")).into_iter().collect(),
                 namespace: args.consul_namespace.clone(),
                 partition: args.consul_partition.clone(),
                 wait: WAIT,
@@ -172,11 +182,20 @@ impl Opening<'_> {
     }
 
     fn eureka(&self) -> anyhow::Result<Box<dyn Source>> {
-        let servers = servers(&self.args.eureka_servers, "--eurekaserverURL")?;
-        let tls = TlsFiles { roots: self.args.eureka_ca_file.clone(), own: None };
+        let args = self.args;
+        let servers = servers(&args.eureka_servers, "--eurekaserverURL")?;
+        let own = (args.eureka_cert_file.as_ref(), args.eureka_key_file.as_ref());
+        let tls = tls(args.eureka_ca_file.as_ref(), own).context("--eurekaCertFile, --eurekaKeyFile")?;
+        let secret = match args.eureka_auth_file.as_deref() {
+            None => None,
+            Some(file) => {
+                let cannot = || format!("--eurekaAuthFile {}: cannot be read", file.display());
+                Secret::login(file).with_context(cannot)?
+            }
+        };
         let options = EurekaOptions {
             registry: self.options("eureka", "service.eureka"),
-            client: ClientOptions { tls, ..ClientOptions::new(servers) },
+            client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             every: self.args.eureka_interval,
         };
         Ok(Box::new(EurekaSource::open(options)?))
@@ -235,7 +254,9 @@ impl Opening<'_> {
         let args = self.args;
         let secret =
             secret("authorization", "token=", args.marathon_token_file.as_deref(), "--marathonTokenFile")?;
-        let tls = TlsFiles { roots: args.marathon_ca_file.clone(), own: None };
+        let own = (args.marathon_cert_file.as_ref(), args.marathon_key_file.as_ref());
+        let tls =
+            tls(args.marathon_ca_file.as_ref(), own).context("--marathonCertFile, --marathonKeyFile")?;
         let servers = servers(&args.marathon_servers, "--marathonserverURL")?;
         let options = MarathonOptions {
             registry: self.options("marathon", "marathon.mesos"),

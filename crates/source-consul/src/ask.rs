@@ -15,6 +15,8 @@ pub(crate) struct Consul {
     pub(crate) client: Client,
     /// What every question has: `&dc=…&ns=…`.
     pub(crate) scope: String,
+    /// What stands behind the names of services; nothing where the registry's own domain is all.
+    pub(crate) domains: Vec<String>,
     /// How long a question may wait.
     pub(crate) wait: Duration,
 }
@@ -76,7 +78,11 @@ impl Consul {
         let answer = self.client.page(&path, Duration::ZERO).await?;
         let list: Vec<Value> = answer.json()?;
         let mut read = Read {
-            registration: Registration { name: name.to_owned(), ..Registration::default() },
+            registration: Registration {
+                name: name.to_owned(),
+                hosts: self.domains.iter().map(|domain| format!("{name}.{domain}")).collect(),
+                ..Registration::default()
+            },
             index: index(&answer)?,
             changes: BTreeSet::new(),
             nodes: BTreeSet::new(),

@@ -20,6 +20,8 @@ pub struct ConsulOptions {
     pub client: ClientOptions,
     /// Empty for that of the agent that is asked.
     pub datacenter: String,
+    /// What else stands behind the names of its services, such as `service.dc2.consul`.
+    pub other_domains: Vec<String>,
     /// Of Consul Enterprise; empty for the default ones.
     pub namespace: String,
     pub partition: String,
@@ -51,9 +53,14 @@ const OWN_SERVICE: &str = "consul";
 
 impl ConsulSource {
     pub fn open(options: ConsulOptions) -> Result<Self, TlsError> {
-        let ConsulOptions { registry, client, datacenter, namespace, partition, wait } = options;
+        let ConsulOptions { registry, client, datacenter, other_domains, namespace, partition, wait } =
+            options;
         let scope = scope(&datacenter, &namespace, &partition);
-        let consul = Consul { client: Client::new(client)?, scope, wait };
+        // Where there is one domain only, the shelf knows it.
+        let domain = registry.domain.to_string();
+        let domains =
+            if other_domains.is_empty() { Vec::new() } else { [vec![domain], other_domains].concat() };
+        let consul = Consul { client: Client::new(client)?, scope, domains, wait };
         Ok(Self { registry, followed: Followed { consul, indices: Indices::new() } })
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Kept {
     pub(crate) rules: BTreeMap<String, String>,
 }
 
-/// So long more changes are waited for before all of it is written.
+/// What changes at once is written at once; of very many changes all is written so often.
 const GATHER: Duration = Duration::from_millis(200);
 
 /// What is in the file; nothing if there is none yet.
@@ -49,8 +49,6 @@ pub(crate) async fn keep(
     trouble: watch::Sender<Option<String>>,
 ) {
     while changed.changed().await.is_ok() {
-        tokio::time::sleep(GATHER).await;
-        changed.mark_unchanged();
         let (path, state) = (path.clone(), Arc::clone(&state));
         let written = tokio::task::spawn_blocking(move || {
             let kept = state.lock().kept();
@@ -58,5 +56,6 @@ pub(crate) async fn keep(
         });
         let why = written.await.unwrap_or_else(|_| Err("writing the file broke off".to_owned())).err();
         trouble.send_if_modified(|told| std::mem::replace(told, why.clone()) != why);
+        tokio::time::sleep(GATHER).await;
     }
 }

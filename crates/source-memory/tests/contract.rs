@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 use pilot_config::ReadOptions;
 use pilot_source::contract::{
     Condition, Follower, Mirror, Registered, RegistryRig, Started, check_bad, check_load, check_registry,
-    free_port,
+    free_port, garbled,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_http::{Answer, Client, ClientOptions, Secret, ServerAddress};
@@ -44,7 +44,7 @@ fn listen_with(port: u16, file: Option<PathBuf>) -> std::io::Result<MemorySource
 async fn put(client: &Client, instance: &Registered, ttl: u64) -> StatusCode {
     let body = json!({"address": instance.address, "port": instance.port, "metadata": instance.metadata, "ttlSeconds": ttl});
     let path = format!("/v1/services/{}/instances/{}", instance.service, instance.id);
-    let ask = || client.ask(Method::PUT, &path, body.to_string().into(), Duration::from_secs(30));
+    let ask = || client.ask(Method::PUT, &path, garbled(&body.to_string()).into(), Duration::from_secs(30));
     match ask().await {
         Ok(answer) => answer.status,
         // The connection may be one to a registry that has ended; what is written twice is written once.

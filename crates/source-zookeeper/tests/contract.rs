@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pilot_source::contract::{
     Condition, Follower, Mirror, Registered, RegistryRig, Server, check_bad, check_load, check_registry,
-    free_port, wanted,
+    free_port, garbled, wanted,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_zookeeper::{
@@ -155,11 +155,11 @@ impl RegistryRig for Ensemble {
     }
 
     async fn try_register(&mut self, instance: &Registered) -> bool {
-        let node = curator(instance, Condition::Well);
+        let node = garbled(&curator(instance, Condition::Well));
         // A node has a megabyte at most; a server that is sent more hangs up.
         let fits = node.len() < 1 << 20;
         if fits {
-            self.put(&path(instance), node.as_bytes(), Create::Persistent).await;
+            self.put(&path(instance), &node, Create::Persistent).await;
         }
         fits
     }
@@ -178,6 +178,17 @@ impl RegistryRig for Ensemble {
         self.server.start_again();
         self.reconnect().await;
         Some(true)
+    }
+
+    /// Curator's id stands in the node, and the name of the node is another one.
+    async fn add_twin(&mut self, instance: &Registered) -> bool {
+        let path = format!("{}-twin", path(instance));
+        self.put(&path, curator(instance, Condition::Well).as_bytes(), Create::Persistent).await;
+        true
+    }
+
+    async fn remove_twin(&mut self, instance: &Registered) {
+        self.client().delete(&format!("{}-twin", path(instance))).await.unwrap();
     }
 
     fn nonsense(&self) -> Vec<Vec<u8>> {

@@ -9,7 +9,8 @@ mod relay;
 
 pub use process::{Server, free_port, wanted};
 pub use registry::{
-    Condition, Registered, RegistryRig, Started, check_bad, check_load, check_registry, load_wanted, resident,
+    Condition, GARBLED, Registered, RegistryRig, Started, check_bad, check_load, check_registry, garbled,
+    load_wanted, resident,
 };
 pub use relay::{Relay, Road};
 

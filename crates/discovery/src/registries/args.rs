@@ -94,9 +94,18 @@ pub(crate) struct RegistryArgs {
     /// How often Eureka is asked what changed; 100ms is the least, and 60s the most
     #[arg(long = "eurekaserverInterval", value_name = "DURATION", default_value = "2s", value_parser = parse_span)]
     pub(crate) eureka_interval: Duration,
+    /// File with user:password for Eureka, over what its URL says; it is read again when it is refused
+    #[arg(long = "eurekaAuthFile", value_name = "FILE")]
+    pub(crate) eureka_auth_file: Option<PathBuf>,
     /// Roots for Eureka's certificate [default: those of the system]
     #[arg(long = "eurekaCAFile", value_name = "FILE")]
     pub(crate) eureka_ca_file: Option<PathBuf>,
+    /// Our certificate for Eureka
+    #[arg(long = "eurekaCertFile", value_name = "FILE")]
+    pub(crate) eureka_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long = "eurekaKeyFile", value_name = "FILE")]
+    pub(crate) eureka_key_file: Option<PathBuf>,
     /// ZooKeeper's servers
     #[arg(long = "zookeeperserverURL", value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) zookeeper_servers: Vec<String>,
@@ -139,6 +148,12 @@ pub(crate) struct RegistryArgs {
     /// Roots for Marathon's certificate [default: those of the system]
     #[arg(long = "marathonCAFile", value_name = "FILE")]
     pub(crate) marathon_ca_file: Option<PathBuf>,
+    /// Our certificate for Marathon
+    #[arg(long = "marathonCertFile", value_name = "FILE")]
+    pub(crate) marathon_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long = "marathonKeyFile", value_name = "FILE")]
+    pub(crate) marathon_key_file: Option<PathBuf>,
     /// Where Cloud Foundry's Copilot is, and how it is asked
     #[arg(long = "cfConfig", value_name = "FILE")]
     pub(crate) cf_config: Option<PathBuf>,

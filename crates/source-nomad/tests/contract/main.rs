@@ -12,7 +12,7 @@ use pilot_source::contract::{
     Condition, Follower, Mirror, Registered, RegistryRig, check_bad, check_load, check_registry,
 };
 use pilot_source::{RegistryOptions, Source};
-use pilot_source_http::{ClientOptions, ServerAddress};
+use pilot_source_http::{ClientOptions, Secret, ServerAddress};
 use pilot_source_nomad::{NomadOptions, NomadSource};
 
 use standin::Standin;
@@ -22,13 +22,20 @@ fn at(address: SocketAddr) -> ClientOptions {
     ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::new(vec![server]) }
 }
 
+/// Of who has this the stand-in does not believe that he may ask.
+const WRONG: &str = "55555555-4444-3333-2222-111111111111";
+
 fn source(address: SocketAddr, silence: Duration) -> Box<dyn Source> {
+    source_with(at(address), silence)
+}
+
+fn source_with(client: ClientOptions, silence: Duration) -> Box<dyn Source> {
     let options = NomadOptions {
         registry: RegistryOptions {
             service_port: Some(80),
             ..RegistryOptions::new("nomad", "service.nomad")
         },
-        client: at(address),
+        client,
         namespace: "*".to_owned(),
         alive: Duration::from_millis(500),
         silence,
@@ -87,6 +94,11 @@ impl RegistryRig for Standin {
 
     fn nonsense(&self) -> Vec<Vec<u8>> {
         nonsense()
+    }
+
+    fn with_wrong_token(&self) -> Option<(Box<dyn Source>, &'static str)> {
+        let secret = Secret::new("x-nomad-token", WRONG);
+        Some((source_with(ClientOptions { secret, ..at(self.address) }, SILENCE), WRONG))
     }
 
     async fn fill(&mut self, services: usize, instances: usize) {

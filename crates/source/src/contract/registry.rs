@@ -60,6 +60,17 @@ pub trait RegistryRig {
     fn restart(&mut self) -> impl Future<Output = Option<bool>>;
     /// Bytes that are no answer of such a server, or one that makes no sense.
     fn nonsense(&self) -> Vec<Vec<u8>>;
+    /// Registers an instance beside another one of the same id, if there is a way to do that.
+    fn add_twin(&mut self, _: &Registered) -> impl Future<Output = bool> {
+        async { false }
+    }
+    fn remove_twin(&mut self, _: &Registered) -> impl Future<Output = ()> {
+        async {}
+    }
+    /// A source that asks with a wrong token, and that token; nothing where nobody is asked for one.
+    fn with_wrong_token(&self) -> Option<(Box<dyn Source>, &'static str)> {
+        None
+    }
     /// Registers very many at once.
     fn fill(&mut self, services: usize, instances: usize) -> impl Future<Output = ()>;
 }
@@ -110,6 +121,20 @@ impl Registered {
         self.metadata.insert(key.to_owned(), value.to_owned());
         self
     }
+}
+
+/// Stands in metadata for bytes that are no text.
+pub const GARBLED: &str = "GARBLED";
+
+/// What is sent to a registry, with such bytes where they are meant.
+pub fn garbled(text: &str) -> Vec<u8> {
+    let mut parts = text.split(GARBLED).map(str::as_bytes);
+    let mut out = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        out.extend([0xff, 0xfe]);
+        out.extend(part);
+    }
+    out
 }
 
 /// One line of the table of all adapters.
