@@ -86,7 +86,7 @@ impl GrpcServer {
             engine,
             bodies: SharedBodies::default(),
             lanes: Lanes::new(Arc::clone(&clock)),
-            readers: Readers::default(),
+            readers: Readers::new(Arc::clone(&clock)),
             admission,
             gate,
             registrar,
@@ -137,6 +137,7 @@ impl GrpcServer {
             () = &mut stop => {}
             () = self.hub.bodies.sweep() => {}
             () = self.hub.lanes.release() => {}
+            () = self.hub.readers.release() => {}
             // A port that ends by itself takes the others along: half a server is none.
             Some(ended) = serving.join_next() => return ended.unwrap_or(Ok(())),
         }

@@ -36,6 +36,7 @@ mod messages;
 mod metrics;
 mod node;
 mod pages;
+mod places;
 mod propagation;
 mod publish;
 mod readers;

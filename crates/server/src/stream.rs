@@ -19,10 +19,11 @@ use crate::body::Outgoing;
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
-use crate::lanes::{self, LARGE, Lane, Lanes};
-use crate::messages::Messages;
+use crate::lanes::{LARGE, Lane, Lanes};
+use crate::messages::{Begun, Messages};
 use crate::metrics::{Method, Metrics};
 use crate::node;
+use crate::places;
 use crate::publish::{Feed, Place, Seat};
 use crate::readers::Readers;
 use crate::refusal::Refusal;
@@ -109,14 +110,14 @@ async fn begin_and_run<M: Incoming>(
         Ok(identities) => identities,
         Err(status) => return status,
     };
-    let first = match tokio::time::timeout(FIRST_REQUEST, first_message(&mut incoming)).await {
+    let first = match tokio::time::timeout(FIRST_REQUEST, first_words(&mut incoming)).await {
         Ok(Ok(Some(first))) => first,
         Ok(Ok(None)) => return Status::ok(""),
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no request came"),
     };
-    let proxy = match introduced(&first) {
-        Ok(proxy) => Arc::new(proxy),
+    let (proxy, first) = match introduced(first) {
+        Ok((proxy, first)) => (Arc::new(proxy), first),
         Err(status) => return status,
     };
     if let Some(identities) = &identities
@@ -195,22 +196,26 @@ async fn join(
 }
 
 /// A health report may come before the proxy introduces itself.
-async fn first_message<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<M>, Status> {
+async fn first_words<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<Begun<M>>, Status> {
     loop {
-        match incoming.next().await? {
-            Some(message) if message.type_url() == HEALTH && message.node()?.is_none() => {}
-            message => return Ok(message),
+        match incoming.begin().await? {
+            Some(Begun::Whole(message)) if message.type_url() == HEALTH && message.node()?.is_none() => {}
+            begun => return Ok(begun),
         }
     }
 }
 
-/// Who the proxy says it is.
-fn introduced<M: Incoming>(first: &M) -> Result<Proxy, Status> {
-    let proxy = node::proxy(first.node()?.as_ref()).map_err(|error| {
+/// Who the proxy says it is, and what it said besides, as far as that was read.
+fn introduced<M: Incoming>(first: Begun<M>) -> Result<(Proxy, Option<M>), Status> {
+    let (node, first) = match first {
+        Begun::Whole(message) => (message.node()?, Some(message)),
+        Begun::Long(node) => (Some(*node), None),
+    };
+    let proxy = node::proxy(node.as_ref()).map_err(|error| {
         tracing::warn!(target: "ads", "a proxy was refused: {error}");
         Status::invalid_argument(error.to_string())
     })?;
-    Ok(Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy })
+    Ok((Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy }, first))
 }
 
 /// A proxy that is known to the engine for as long as this exists.
@@ -242,7 +247,7 @@ struct Stream {
     /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
     turn: Option<Turn>,
     /// The place of what the client is reading.
-    keeping: Option<(TypeUrl, lanes::Place)>,
+    keeping: Option<(TypeUrl, places::Place)>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
@@ -262,11 +267,11 @@ struct At {
     unaccepted: Option<Micros>,
 }
 
-type Turn = Pin<Box<dyn Future<Output = Option<lanes::Place>> + Send>>;
+type Turn = Pin<Box<dyn Future<Output = Option<places::Place>> + Send>>;
 
 impl Stream {
-    async fn run<M: Incoming>(mut self, first: M, mut incoming: Messages<M>) -> Status {
-        if let Err(status) = self.request(first) {
+    async fn run<M: Incoming>(mut self, first: Option<M>, mut incoming: Messages<M>) -> Status {
+        if let Some(Err(status)) = first.map(|first| self.request(first)) {
             return status;
         }
         loop {
@@ -324,7 +329,7 @@ impl Stream {
         }
         self.place.version = news.manifests.version;
         // Who came back with what it has may never be told anything of routes.
-        if self.session.is_up_to_date() {
+        if self.session.was_asked() && self.session.is_up_to_date() {
             self.lane = Lane::Push;
         }
         self.session.update(news.manifests);
@@ -431,7 +436,7 @@ impl Stream {
     }
 
     /// Sends what a place was waited for, as it is now. That of a push is kept until the client has answered.
-    fn send_large(&mut self, place: Option<lanes::Place>) {
+    fn send_large(&mut self, place: Option<places::Place>) {
         self.turn = None;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             self.send(&response, self.hub.clock.micros());
@@ -528,7 +533,7 @@ fn with_jitter(age: Duration, id: ProxyId) -> Millis {
     age.saturating_add(AFTER).saturating_add(age / 1000 * share)
 }
 
-async fn given(turn: &mut Option<Turn>) -> Option<lanes::Place> {
+async fn given(turn: &mut Option<Turn>) -> Option<places::Place> {
     match turn {
         Some(turn) => turn.await,
         None => std::future::pending().await,
