@@ -48,6 +48,7 @@ mod shared_bodies;
 mod sources;
 mod standing;
 mod stream;
+mod suspects;
 mod tls;
 mod webhooks;
 
