@@ -123,7 +123,7 @@ impl<K: Key, V: Value> Node for InputNode<K, V> {
         }
     }
 
-    fn sources(&self, _nodes: &[Box<dyn Node>], _slot: u32, _lookback: Lookback) -> Vec<Cell> {
+    fn sources(&self, _nodes: &[Box<dyn Node>], _slots: &[u32], _lookback: Lookback) -> Vec<Cell> {
         Vec::new()
     }
 

@@ -236,7 +236,11 @@ fn the_provenance_of_a_member_is_its_own() {
     engine.commit(txn(&tables, &[(true, 1, Some(6)), (false, 2, Some(1))]));
     let origins = |table, member: (u8, u16)| {
         let found = engine.member_provenance(table, &1, &member);
-        found.into_iter().map(|origin| (origin.object.to_string(), origin.changed)).collect::<Vec<_>>()
+        found
+            .origins
+            .into_iter()
+            .map(|origin| (origin.object.to_string(), origin.changed))
+            .collect::<Vec<_>>()
     };
     let told = |text: &str, epoch| (text.to_owned(), epoch);
     for table in [&tables.heads, &tables.tops] {

@@ -20,10 +20,11 @@ use crate::debug_stream::{self, DebugStreams};
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
-use crate::lanes::{self, LARGE, Lane, Lanes};
-use crate::messages::Messages;
+use crate::lanes::{LARGE, Lane, Lanes};
+use crate::messages::{Begun, Messages};
 use crate::metrics::{Method, Metrics};
 use crate::node;
+use crate::places;
 use crate::publish::{Feed, Place, Seat};
 use crate::readers::Readers;
 use crate::refusal::Refusal;
@@ -117,30 +118,27 @@ async fn begin_and_run<M: Incoming>(
         Ok(identities) => identities,
         Err(status) => return status,
     };
-    let first = match tokio::time::timeout(FIRST_REQUEST, first_message(&mut incoming)).await {
+    let first = match tokio::time::timeout(FIRST_REQUEST, first_words(&mut incoming)).await {
         Ok(Ok(Some(first))) => first,
         Ok(Ok(None)) => return Status::ok(""),
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no request came"),
     };
-    if let Some(debug) = hub.debug.as_ref().filter(|_| debug_stream::is_asked_for(first.type_url())) {
-        let standings = hub.engine.standings();
-        return debug_stream::serve(debug, standings, identities.as_deref(), first, (&mut incoming, &out))
-            .await;
-    }
-    let mut proxy = match introduced(&first) {
-        Ok(proxy) => proxy,
+    let first = match (first, &hub.debug) {
+        (Begun::Whole(asked), Some(debug)) if debug_stream::is_asked_for(asked.type_url()) => {
+            let (standings, line) = (hub.engine.standings(), (&mut incoming, &out));
+            return debug_stream::serve(debug, standings, identities.as_deref(), asked, line).await;
+        }
+        (first, _) => first,
+    };
+    let (mut proxy, first) = match introduced(first) {
+        Ok(introduced) => introduced,
         Err(status) => return status,
     };
-    let mut come_again = None;
-    if let Some(identities) = &identities {
-        if let Err(status) = hub.gate.authorize(&proxy, identities) {
-            return status;
-        }
-        let (access, verdict) = secret_access::access(&hub, &proxy, identities).await;
-        proxy.secrets = access;
-        come_again = (verdict == Verdict::Unknown).then(|| hub.clock.now() + ASK_AGAIN);
-    }
+    let come_again = match prove(&hub, &mut proxy, identities.as_deref()).await {
+        Ok(come_again) => come_again,
+        Err(status) => return status,
+    };
     let proxy = Arc::new(proxy);
     let membership = match join(&hub, &proxy, identities.as_deref()).await {
         Ok(membership) => membership,
@@ -187,6 +185,19 @@ async fn begin_and_run<M: Incoming>(
     status
 }
 
+/// Whether a proxy is who it says it is, and what it may read. Tells when it is to come again, if that could not be asked.
+async fn prove(
+    hub: &Hub,
+    proxy: &mut Proxy,
+    identities: Option<&[SpiffeId]>,
+) -> Result<Option<Millis>, Status> {
+    let Some(identities) = identities else { return Ok(None) };
+    hub.gate.authorize(proxy, identities)?;
+    let (access, verdict) = secret_access::access(hub, proxy, identities).await;
+    proxy.secrets = access;
+    Ok((verdict == Verdict::Unknown).then(|| hub.clock.now() + ASK_AGAIN))
+}
+
 async fn admit(hub: &Hub) -> Result<(), Status> {
     let wait = match &hub.admission {
         Some(admission) => admission.lock().wait(hub.clock.now()),
@@ -214,22 +225,26 @@ async fn join(
 }
 
 /// A health report may come before the proxy introduces itself.
-async fn first_message<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<M>, Status> {
+async fn first_words<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<Begun<M>>, Status> {
     loop {
-        match incoming.next().await? {
-            Some(message) if message.type_url() == HEALTH && message.node()?.is_none() => {}
-            message => return Ok(message),
+        match incoming.begin().await? {
+            Some(Begun::Whole(message)) if message.type_url() == HEALTH && message.node()?.is_none() => {}
+            begun => return Ok(begun),
         }
     }
 }
 
-/// Who the proxy says it is.
-fn introduced<M: Incoming>(first: &M) -> Result<Proxy, Status> {
-    let proxy = node::proxy(first.node()?.as_ref()).map_err(|error| {
+/// Who the proxy says it is, and what it said besides, as far as that was read.
+fn introduced<M: Incoming>(first: Begun<M>) -> Result<(Proxy, Option<M>), Status> {
+    let (node, first) = match first {
+        Begun::Whole(message) => (message.node()?, Some(message)),
+        Begun::Long(node) => (Some(*node), None),
+    };
+    let proxy = node::proxy(node.as_ref()).map_err(|error| {
         tracing::warn!(target: "ads", "a proxy was refused: {error}");
         Status::invalid_argument(error.to_string())
     })?;
-    Ok(Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy })
+    Ok((Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy }, first))
 }
 
 /// A proxy that is known to the engine for as long as this exists.
@@ -261,7 +276,7 @@ struct Stream {
     /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
     turn: Option<Turn>,
     /// The place of what the client is reading.
-    keeping: Option<(TypeUrl, lanes::Place)>,
+    keeping: Option<(TypeUrl, places::Place)>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
@@ -281,11 +296,11 @@ struct At {
     unaccepted: Option<Micros>,
 }
 
-type Turn = Pin<Box<dyn Future<Output = Option<lanes::Place>> + Send>>;
+type Turn = Pin<Box<dyn Future<Output = Option<places::Place>> + Send>>;
 
 impl Stream {
-    async fn run<M: Incoming>(mut self, first: M, mut incoming: Messages<M>) -> Status {
-        if let Err(status) = self.request(first) {
+    async fn run<M: Incoming>(mut self, first: Option<M>, mut incoming: Messages<M>) -> Status {
+        if let Some(Err(status)) = first.map(|first| self.request(first)) {
             return status;
         }
         loop {
@@ -344,7 +359,7 @@ impl Stream {
         }
         self.place.version = news.manifests.version;
         // Who came back with what it has may never be told anything of routes.
-        if self.session.is_up_to_date() {
+        if self.session.was_asked() && self.session.is_up_to_date() {
             self.lane = Lane::Push;
         }
         self.session.update(news.manifests);
@@ -452,7 +467,7 @@ impl Stream {
     }
 
     /// Sends what a place was waited for, as it is now. That of a push is kept until the client has answered.
-    fn send_large(&mut self, place: Option<lanes::Place>) {
+    fn send_large(&mut self, place: Option<places::Place>) {
         self.turn = None;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             self.send(&response, self.hub.clock.micros());
@@ -549,7 +564,7 @@ fn with_jitter(age: Duration, id: ProxyId) -> Millis {
     age.saturating_add(AFTER).saturating_add(age / 1000 * share)
 }
 
-async fn given(turn: &mut Option<Turn>) -> Option<lanes::Place> {
+async fn given(turn: &mut Option<Turn>) -> Option<places::Place> {
     match turn {
         Some(turn) => turn.await,
         None => std::future::pending().await,

@@ -201,6 +201,11 @@ impl Session {
             && response.resources.iter().any(|resource| latest.contains(resource.name()))
     }
 
+    /// Has the client ever asked for anything?
+    pub fn was_asked(&self) -> bool {
+        self.watches.iter().any(Option::is_some)
+    }
+
     /// Has the client been sent everything that is newest, as far as it asked for it?
     pub fn is_up_to_date(&self) -> bool {
         TypeUrl::ALL.into_iter().all(|t| self.was_sent(t, &self.latest))

@@ -9,7 +9,8 @@ use pilot_base::Clock;
 use pilot_cli::Env;
 use pilot_server::{
     Callers, DebugDoor, Engine, EngineHandle, EngineOptions, GatewayNames, GrpcServer, HttpServer, Identity,
-    KeyFetcher, Metrics, Pages, Port, Protocols, Routes, SystemClock, serve_http, serve_https, webhooks,
+    KeyFetcher, Metrics, Pages, Port, Protocols, Routes, SystemClock, open_all_files, serve_http,
+    serve_https, webhooks,
 };
 use pilot_source::{ClusterStates, Doubts, Source};
 use rustls::ServerConfig;
@@ -35,6 +36,10 @@ const GIVING_UP: Duration = Duration::from_secs(2);
 pub(crate) fn run(mut args: DiscoveryArgs) -> anyhow::Result<()> {
     // As in istiod, nothing is no folder.
     args.config_dir = args.config_dir.filter(|folder| !folder.as_os_str().is_empty());
+    match open_all_files() {
+        Ok(most) => tracing::info!("up to {most} files and connections may be open"),
+        Err(error) => tracing::warn!("the limit of open files stays as it is: {error}"),
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(serve(args));
     // Whoever still reads a file has nobody left to tell.
