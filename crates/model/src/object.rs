@@ -75,6 +75,8 @@ impl Object {
             Self::EndpointSlice(id, _) | Self::Pod(id, _) | Self::Node(id, _) | Self::Namespace(id, _) => {
                 id.cluster = cluster.clone();
             }
+            // What stands in it is in that cluster.
+            Self::WorkloadEntry(config) => config.id.cluster = cluster.clone(),
             // Rules are of the whole mesh.
             _ => {}
         }

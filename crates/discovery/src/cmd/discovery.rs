@@ -11,7 +11,8 @@ use pilot_server::{
     Engine, EngineHandle, EngineOptions, GatewayNames, GrpcServer, HttpServer, Identity, KeyFetcher, Metrics,
     Pages, Port, Protocols, Routes, SystemClock, serve_http, serve_https, webhooks,
 };
-use pilot_source::Source;
+use pilot_source::{ClusterStates, Source};
+use pilot_source_kube::Tally;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,7 +24,7 @@ use crate::cmd::version::BUILD;
 use crate::identity::IdentitySettings;
 use crate::sources::{self, Sources};
 use crate::writers::{Around, Writers};
-use crate::{heap, no_effect};
+use crate::{heap, kube_metrics, no_effect};
 
 /// Serving begins without a source that takes longer than this: old proxies keep what they have, new ones need something.
 const SOURCES_DEADLINE: Duration = Duration::from_secs(120);
@@ -46,7 +47,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     no_effect::tell(&env);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let settings = watch::Sender::default();
-    let Sources { sources, clusters, doubts, home } =
+    let Sources { sources, clusters, doubts, tally, home } =
         sources::open(&args, &env, (&clock, settings.subscribe()))?;
     let writers = home.map(|home| Writers::new(home, &args, &env));
     let mut identities = IdentitySettings::new(&args, &env)?;
@@ -55,7 +56,8 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     }
     let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
-    let metrics = Arc::new(Metrics::new(BUILD.version)?.with_heap(heap::usage));
+    let metrics = metrics(tally, clusters.clone())?;
+    let counted = Arc::clone(&metrics);
     let options = EngineOptions { mesh, sources: sources.len(), debounce, settings };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
@@ -90,7 +92,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     following.spawn(names.run());
     let certificate = identity.as_ref().map(Identity::tls);
     let tls = certificate.clone().filter(|_| !addresses.secure_grpc.is_empty());
-    let around = Around::new(&handle, identity.as_ref(), written_at);
+    let around = Around::new(&handle, identity.as_ref(), (written_at, Arc::clone(&counted)));
     identity.map(|identity| following.spawn(identity.follow()));
     let known = async {
         sources_told(&handle, &vital).await;
@@ -121,6 +123,11 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     given_up(writing).await;
     engine.stop();
     why.and(ended)
+}
+
+fn metrics(tally: Tally, clusters: ClusterStates) -> anyhow::Result<Arc<Metrics>> {
+    let metrics = Metrics::new(BUILD.version)?.with_heap(heap::usage);
+    Ok(Arc::new(metrics.with(move || kube_metrics::text(&tally, &clusters))))
 }
 
 type Servers = JoinSet<Result<(), pilot_server::TransportError>>;
