@@ -64,7 +64,7 @@ pub use gateway::{
 };
 pub use json::{Json, Number};
 pub use key_set::{KeySet, KeySource, NOBODYS_KEYS};
-pub use kube::{EndpointSlice, Namespace, Node, Pod, SliceEndpoint, SlicePort};
+pub use kube::{EndpointSlice, Namespace, Node, Pod, PodSight, SliceEndpoint, SlicePort};
 pub use locality::Locality;
 pub use mesh_config::{
     AccessLog, CertDetails, DefaultProviders, DefaultTrafficPolicy, EntryVisibility, ForwardClientCert,

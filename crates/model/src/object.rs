@@ -79,6 +79,8 @@ impl Object {
             | Self::Node(id, _)
             | Self::Namespace(id, _)
             | Self::Secret(id, _) => id.cluster = cluster.clone(),
+            // What stands in it is in that cluster.
+            Self::WorkloadEntry(config) => config.id.cluster = cluster.clone(),
             // Rules are of the whole mesh.
             _ => {}
         }

@@ -67,7 +67,7 @@ pub use grpc::{Callers, GrpcOptions, GrpcServer, Port};
 pub use http_server::{HttpServer, Protocols, serve_http, serve_https};
 pub use identity::{Identity, IdentityError, IdentityOptions, Issuance, SelfSigned, TlsFiles};
 pub use key_sets::{KeyFetcher, KeyOptions};
-pub use metrics::{Heap, Metrics, Registrations};
+pub use metrics::{Heap, Metrics, Registrations, Webhooks};
 pub use pages::{BuildInfo, Pages};
 pub use registration::{JoinError, Joining, Membership, Registrar, WorkloadHealth};
 pub use secret_access::{Reviewed, SecretReview, Verdict};

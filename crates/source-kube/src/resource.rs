@@ -113,6 +113,15 @@ fn escaped(text: &str) -> String {
 pub(crate) const PLATFORM: [Kind; 6] =
     [Kind::Namespace, Kind::Node, Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Secret];
 
+/// Without these it is better to serve nobody: whom there is to call, and who may.
+pub(crate) const VITAL: [Kind; 5] = [
+    Kind::Service,
+    Kind::EndpointSlice,
+    Kind::AuthorizationPolicy,
+    Kind::PeerAuthentication,
+    Kind::RequestAuthentication,
+];
+
 /// Kinds that a CRD defines: the kind, its group and its plural.
 pub const RULES: [(Kind, &str, &str); 15] = [
     (Kind::VirtualService, "networking.istio.io", "virtualservices"),

@@ -13,6 +13,7 @@ use pilot_server::{
     serve_https, webhooks,
 };
 use pilot_source::{ClusterStates, Doubts, Source};
+use pilot_source_kube::Tally;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,7 +26,7 @@ use crate::features;
 use crate::identity::IdentitySettings;
 use crate::sources::{self, Sources};
 use crate::writers::{Around, Writers};
-use crate::{heap, no_effect};
+use crate::{heap, kube_metrics, no_effect};
 
 /// Serving begins without a source that takes longer than this: old proxies keep what they have, new ones need something.
 const SOURCES_DEADLINE: Duration = Duration::from_secs(120);
@@ -52,7 +53,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     no_effect::tell(&env);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let settings = watch::Sender::default();
-    let Sources { sources, clusters, doubts, home } =
+    let Sources { sources, clusters, doubts, tally, home } =
         sources::open(&args, &env, (&clock, settings.subscribe()))?;
     let writers = home.map(|home| Writers::new(home, &args, &env));
     let mut identities = IdentitySettings::new(&args, &env)?;
@@ -61,7 +62,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     }
     let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
-    let metrics = Arc::new(Metrics::new(BUILD.version)?.with_heap(heap::usage));
+    let metrics = metrics(tally, clusters.clone())?;
     let options = EngineOptions { mesh, sources: sources.len(), debounce, settings };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
@@ -86,7 +87,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let plain_issuance = issuance.as_ref().filter(|_| addresses.secure_grpc.is_empty());
     let routes = grpc.routes(plain_issuance).context("reflection")?;
     let secure_routes = grpc.routes(issuance.as_ref()).context("reflection")?;
-    let asked = webhooks(metrics);
+    let asked = webhooks(Arc::clone(&metrics));
     let secure_pages = asked.clone().merge(pages.clone().readiness());
     let plain_webhooks = addresses.https.is_empty().then_some(asked);
     let shared_routes = addresses.grpc.is_empty().then(|| routes.clone());
@@ -98,7 +99,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     following.spawn(names.run());
     let certificate = identity.as_ref().map(Identity::tls);
     let tls = certificate.clone().filter(|_| !addresses.secure_grpc.is_empty());
-    let around = Around::new(&handle, identity.as_ref(), clock);
+    let around = Around::new(&handle, identity.as_ref(), (clock, metrics));
     identity.map(|identity| following.spawn(identity.follow()));
     let known = async {
         sources_told(&handle, &vital).await;
@@ -148,6 +149,11 @@ fn pages(
         doubts,
         door: Arc::new(door),
     }
+}
+
+fn metrics(tally: Tally, clusters: ClusterStates) -> anyhow::Result<Arc<Metrics>> {
+    let metrics = Metrics::new(BUILD.version)?.with_heap(heap::usage);
+    Ok(Arc::new(metrics.with(move || kube_metrics::text(&tally, &clusters))))
 }
 
 type Servers = JoinSet<Result<(), pilot_server::TransportError>>;
