@@ -172,6 +172,7 @@ fn start(sources: usize) -> (Engine, Arc<dyn Clock>, Arc<Metrics>) {
         mesh: MeshOptions::default(),
         sources,
         debounce: None,
+        most_kinds: None,
         settings: watch::Sender::default(),
     };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
