@@ -41,6 +41,11 @@ impl Env {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Was it set to nothing, on purpose? Some switches are turned off like that.
+    pub fn is_emptied(&self, name: &str) -> bool {
+        self.get(name).is_none() && self.variables.contains_key(name)
+    }
+
     /// The names of all variables that were looked for by now, whether they are set or not: what a program understands.
     pub fn looked_for(&self) -> BTreeSet<String> {
         self.looked_for.lock().map(|names| names.clone()).unwrap_or_default()
@@ -84,6 +89,7 @@ mod tests {
         let env =
             Env::from([("A", ""), ("B", "T"), ("C", "maybe"), ("D", "15021"), ("E", "70000"), ("F", "7s")]);
         assert_eq!((env.get("A"), env.get("none")), (None, None));
+        assert!(env.is_emptied("A") && !env.is_emptied("B") && !env.is_emptied("none"));
         assert_eq!((env.flag("B"), env.flag("C")), (Some(true), None));
         assert_eq!((env.number::<u16>("D"), env.number::<u16>("E")), (Some(15021), None));
         assert_eq!(env.span("F").map(|d| d.as_secs()), Some(7));

@@ -236,7 +236,7 @@ pub(crate) fn cluster_id_of(flag: Option<String>, env: &Env) -> Name {
 
 /// Clusters by their other names.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Aliases(BTreeMap<Name, Name>);
+pub(crate) struct Aliases(pub(crate) BTreeMap<Name, Name>);
 
 fn cluster_aliases(text: &str) -> Result<Aliases, String> {
     let mut out: BTreeMap<Name, Name> = BTreeMap::new();

@@ -5,6 +5,7 @@ mod cmd;
 mod features;
 mod heap;
 mod identity;
+mod kube_metrics;
 mod no_effect;
 mod registries;
 mod sources;

@@ -29,6 +29,17 @@ pub(crate) const VARIABLES: [NoEffect; 14] = [
     ("SERVICE_ACCOUNT", "who the server is to the API server is said by its token"),
 ];
 
+/// The same for what the chart does not say and people may.
+pub(crate) const OTHERS: [NoEffect; 3] = [
+    ("LOCAL_CLUSTER_SECRET_WATCHER", FROM_SECRETS),
+    (
+        "PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS",
+        "a kubeconfig from a secret may not name files or programs",
+    ),
+    ("PILOT_MULTICLUSTER_KUBECONFIG_PATH", FROM_SECRETS),
+];
+const FROM_SECRETS: &str = "kubeconfigs of other clusters come from secrets of our own cluster only";
+
 /// Says at the start what is set in vain.
 pub(crate) fn tell(env: &Env) {
     let idle = set(env);
@@ -42,7 +53,8 @@ pub(crate) fn tell(env: &Env) {
 
 /// Those that are set.
 fn set(env: &Env) -> Vec<&'static str> {
-    VARIABLES.iter().map(|(name, _)| *name).filter(|name| env.get(name).is_some()).collect()
+    let all = VARIABLES.iter().chain(&OTHERS).map(|(name, _)| *name);
+    all.filter(|name| env.get(name).is_some()).collect()
 }
 
 #[cfg(test)]
@@ -55,7 +67,7 @@ mod tests {
     use pilot_cli::{Env, Lenience, without_unknown};
     use pilot_server::SystemClock;
 
-    use super::{FLAGS, VARIABLES, set};
+    use super::{FLAGS, OTHERS, VARIABLES, set};
     use crate::args::{Cli, Cmd, DiscoveryArgs};
     use crate::identity::IdentitySettings;
     use crate::writers::Writers;
@@ -173,12 +185,13 @@ mod tests {
         let stale: Vec<_> =
             no_effect.iter().filter(|name| read.contains(*name) || !said.contains(*name)).collect();
         assert!(stale.is_empty(), "listed, but read, or not in the chart any more: {stale:?}");
+        assert!(OTHERS.iter().all(|(name, _)| !read.contains(*name) && !said.contains(*name)));
     }
 
     #[test]
     fn the_documentation_has_every_reason() {
         let docs = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kubernetes.md"));
-        for (name, why) in FLAGS.iter().chain(&VARIABLES) {
+        for (name, why) in FLAGS.iter().chain(&VARIABLES).chain(&OTHERS) {
             assert!(docs.contains(&format!("{name}` | {why} |")), "{name}: {why}");
         }
         assert_eq!(set(&Env::from([("PLATFORM", "gcp"), ("REVISION", "a"), ("GODEBUG", "")])), ["PLATFORM"]);

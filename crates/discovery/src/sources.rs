@@ -11,7 +11,7 @@ use pilot_config::ReadOptions;
 use pilot_model::MeshConfig;
 use pilot_source::{ClusterStates, Doubts, Source};
 use pilot_source_file::{FileSource, MeshFile};
-use pilot_source_kube::{Client, RemoteClients, RulePlaces};
+use pilot_source_kube::{Client, RemoteClients, RulePlaces, Selection, Tally};
 use tokio::sync::watch;
 
 use crate::args::{DiscoveryArgs, cluster_id_of};
@@ -27,6 +27,8 @@ pub(crate) struct Sources {
     pub(crate) clusters: ClusterStates,
     /// What they hold back.
     pub(crate) doubts: Doubts,
+    /// What they hear of API servers.
+    pub(crate) tally: Tally,
     /// The cluster that this server belongs to.
     pub(crate) home: Option<Home>,
 }
@@ -42,6 +44,10 @@ pub(crate) struct Home {
     pub(crate) only_namespace: Option<Name>,
     /// How other clusters are reached.
     pub(crate) remotes: RemoteClients,
+    /// `REVISION`; all rules are ours if it is empty.
+    pub(crate) revision: Name,
+    /// Whose rules count.
+    pub(crate) selection: Selection,
 }
 
 /// The settings of the mesh, as they are at any time.
@@ -56,7 +62,7 @@ pub(crate) fn open(
         args.registries.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let (_, mut clusters) = watch::channel(Vec::new());
-    let mut doubts = Doubts::default();
+    let (mut doubts, mut tally) = (Doubts::default(), Tally::default());
     let mut kube = None;
     if named.contains(&KUBERNETES) {
         kube = kube::open(args, env, (clock, settings))?;
@@ -79,13 +85,19 @@ pub(crate) fn open(
     };
     // Rules in stores of other kinds are Istio's and nothing else.
     let rules = ReadOptions { platform: false, ..options.clone() };
-    sources.extend(registries::open_stores(&args.registry, &rules)?);
+    // Of two stores that have the same rule, the one that stands first here counts.
     if let Some(folder) = &args.config_dir {
-        sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
+        let files = FileSource::open(folder, options).context("--configDir")?;
+        let polled = args.registry.config_poll.filter(|every| !every.is_zero());
+        sources.push(Box::new(match polled {
+            Some(every) => files.polled(every),
+            None => files,
+        }));
     }
+    sources.extend(registries::open_stores(&args.registry, &rules)?);
     let mut home = None;
     if let Some(kube) = kube {
-        (clusters, doubts, home) = (kube.clusters, kube.doubts, kube.home);
+        (clusters, doubts, tally, home) = (kube.clusters, kube.doubts, kube.tally, kube.home);
         sources.extend(kube.sources);
     }
     for (rank, registry) in (1..).zip(named) {
@@ -100,5 +112,5 @@ pub(crate) fn open(
             },
         }
     }
-    Ok(Sources { sources, clusters, doubts, home })
+    Ok(Sources { sources, clusters, doubts, tally, home })
 }

@@ -1,5 +1,6 @@
 //! What this server writes into the cluster that it belongs to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,13 @@ use pilot_base::{Cidr, Clock, Name};
 use pilot_ca::Authority;
 use pilot_cli::Env;
 use pilot_kube_write::{
-    Addresses, CaSecret, DefaultRevision, Election, HookScope, IngressStatus, Leadership, Registration,
-    RegistrationOptions, RemoteWriters, RootMaps, Seat, Terms, TokenReview, Verdicts, WebhookConfigs,
-    now_text,
+    Addresses, CaSecret, DefaultRevision, Election, HookScope, IngressStatus, Leadership, Readers,
+    Registration, RegistrationOptions, RemoteWriters, RootMaps, Seat, SecretReviews, Terms, TokenReview,
+    Verdicts, WebhookConfigs, now_text,
 };
-use pilot_server::{Authenticator, EngineHandle, Identity, Metrics, Registrar, unix_nanos, unix_seconds};
+use pilot_server::{
+    Authenticator, EngineHandle, Identity, Metrics, Registrar, SecretReview, unix_nanos, unix_seconds,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -35,11 +38,13 @@ pub(crate) struct Writers {
     revision: String,
     /// Who we are among the servers of the cluster.
     pod: String,
+    aliases: BTreeMap<Name, Name>,
     root_map: String,
     audiences: Vec<String>,
     in_cacerts: bool,
     elects: bool,
-    patches: bool,
+    /// Which configurations of webhooks are looked after, if any.
+    hooks: Option<HookScope>,
     /// Nothing if nobody wants addresses.
     ranges: Option<(Cidr, Cidr)>,
     judges: bool,
@@ -55,13 +60,18 @@ pub(crate) struct Around<'a> {
     authority: Option<watch::Receiver<Arc<Authority>>>,
     ca_bundle: Option<watch::Receiver<Arc<str>>>,
     clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
 }
 
 impl<'a> Around<'a> {
-    pub(crate) fn new(engine: &'a EngineHandle, identity: Option<&Identity>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        engine: &'a EngineHandle,
+        identity: Option<&Identity>,
+        (clock, metrics): (Arc<dyn Clock>, Arc<Metrics>),
+    ) -> Self {
         let (authority, ca_bundle) =
             (identity.and_then(Identity::authority), identity.map(Identity::ca_bundle));
-        Self { engine, authority, ca_bundle, clock }
+        Self { engine, authority, ca_bundle, clock, metrics }
     }
 }
 
@@ -75,7 +85,8 @@ impl Writers {
             cluster: cluster_id_of(args.cluster_id.clone(), env),
             namespace: namespace_of(args.namespace.as_deref(), env).to_string(),
             revision: text("REVISION", "default"),
-            pod: text("POD_NAME", "pilot-discovery"),
+            pod: env.get("POD_NAME").map_or_else(own_name, str::to_owned),
+            aliases: args.cluster_aliases.0.clone(),
             root_map: text("PILOT_CA_CERT_CONFIGMAP", "istio-ca-root-cert"),
             audiences: text("TOKEN_AUDIENCES", AUDIENCE)
                 .split(',')
@@ -83,7 +94,7 @@ impl Writers {
                 .collect(),
             in_cacerts: flag("USE_CACERTS_FOR_SELF_SIGNED_CA", false),
             elects: flag("ENABLE_LEADER_ELECTION", true),
-            patches: env.get("VALIDATION_WEBHOOK_CONFIG_NAME") != Some("") && !args.https_addr.is_empty(),
+            hooks: hooks(args, env),
             ranges: allocates
                 .then(|| {
                     let v4 = range(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", V4)?;
@@ -105,15 +116,18 @@ impl Writers {
         }
     }
 
-    /// Who knows the tokens of the cluster's service accounts.
-    pub(crate) fn authenticator(&self, engine: &EngineHandle) -> Arc<dyn Authenticator> {
-        Arc::new(TokenReview {
+    /// Who knows the tokens of the cluster's service accounts, and what these may do.
+    pub(crate) fn reviews(&self, engine: &EngineHandle) -> (Arc<dyn Authenticator>, Arc<dyn SecretReview>) {
+        let tokens = Arc::new(TokenReview {
             client: self.home.client.clone(),
             cluster: self.cluster.clone(),
             others: self.home.remotes.clone(),
+            aliases: self.aliases.clone(),
             audiences: self.audiences.clone(),
             trust: engine.trust_domains(),
-        })
+        });
+        let secrets = SecretReviews::new(Arc::clone(&tokens), Arc::clone(engine.clock()));
+        (tokens, Arc::new(secrets))
     }
 
     /// Who registers workloads outside of the cluster, until `stop`.
@@ -163,12 +177,14 @@ impl Writers {
             v4,
             v6,
             leads: leads(ADDRESSES),
+            selection: self.home.selection.clone(),
         });
         let verdicts = self.judges.then(|| Verdicts {
             client: client(),
             places: places(),
             issues: around.engine.issues_as_they_change(),
             leads: leads(ANALYSIS),
+            readers: Readers { revision: self.home.revision.clone(), selection: self.home.selection.clone() },
             now: || now_text(unix_seconds()),
         });
         let ingresses = self.home.ingress_namespace.as_ref().map(|namespace| IngressStatus {
@@ -186,13 +202,14 @@ impl Writers {
             only_namespace: self.home.only_namespace.clone(),
             leads: leads(NAMESPACES),
         });
-        if let Some(ca_bundle) = around.ca_bundle.clone().filter(|_| self.patches) {
+        if let Some((ca_bundle, scope)) = around.ca_bundle.clone().zip(self.hooks) {
             let configs = WebhookConfigs {
                 client: client(),
                 namespace: self.namespace.clone(),
                 revision: self.revision.clone(),
                 ca_bundle,
-                scope: HookScope::All,
+                scope,
+                metrics: Arc::clone(&around.metrics),
             };
             tasks.spawn(configs.run());
         }
@@ -217,11 +234,12 @@ impl Writers {
             elects: self.elects,
             root_map: self.root_map.clone(),
             authority: around.authority.clone(),
-            ca_bundle: around.ca_bundle.clone().filter(|_| self.patches),
+            ca_bundle: around.ca_bundle.clone().filter(|_| self.hooks.is_some_and(HookScope::injects)),
             mesh: around.engine.mesh_config(),
             only_namespace: self.home.only_namespace.clone(),
             clock: Arc::clone(&around.clock),
             today: unix_seconds,
+            metrics: Arc::clone(&around.metrics),
         };
         RemoteWriters { clients: self.home.remotes.clone(), terms: Arc::new(terms) }
     }
@@ -256,6 +274,25 @@ impl Writers {
     }
 }
 
+/// Whoever empties the name of a configuration looks after it himself, as where the control plane is outside of the cluster.
+fn hooks(args: &DiscoveryArgs, env: &Env) -> Option<HookScope> {
+    let is_kept = |name: &str| !env.is_emptied(name);
+    let scope = match (is_kept("VALIDATION_WEBHOOK_CONFIG_NAME"), is_kept("INJECTION_WEBHOOK_CONFIG_NAME")) {
+        (true, true) => Some(HookScope::All),
+        (true, false) => Some(HookScope::Validation),
+        (false, true) => Some(HookScope::Injection),
+        (false, false) => None,
+    };
+    // Nobody is called who does not listen.
+    scope.filter(|_| !args.https_addr.is_empty())
+}
+
+/// For who is no pod. Two of them are not to take each other for themselves.
+fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}-{}", host.trim(), std::process::id())
+}
+
 fn range(env: &Env, name: &str, default: &str) -> Option<Cidr> {
     let text = env.get(name).unwrap_or(default);
     let range = Cidr::parse(text).filter(|range| range.base().is_ipv4() == default.contains('.'));
@@ -265,4 +302,35 @@ fn range(env: &Env, name: &str, default: &str) -> Option<Cidr> {
         );
     }
     range
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use pilot_cli::Env;
+    use pilot_kube_write::HookScope;
+
+    use super::{hooks, own_name};
+    use crate::args::{Cli, Cmd};
+
+    #[test]
+    fn a_webhook_whose_name_is_emptied_is_left_alone() {
+        let scope = |words: &[&str], env: Env| {
+            let words = [&["pilot-discovery", "discovery"], words].concat();
+            let Cmd::Discovery(args) = Cli::try_parse_from(words).unwrap().command else { unreachable!() };
+            hooks(&args, &env)
+        };
+        let (validation, injection) = ("VALIDATION_WEBHOOK_CONFIG_NAME", "INJECTION_WEBHOOK_CONFIG_NAME");
+        assert_eq!(scope(&[], Env::default()), Some(HookScope::All));
+        assert_eq!(scope(&[], Env::from([(validation, "mine")])), Some(HookScope::All));
+        assert_eq!(scope(&[], Env::from([(validation, "")])), Some(HookScope::Injection));
+        assert_eq!(scope(&[], Env::from([(injection, "")])), Some(HookScope::Validation));
+        assert_eq!(scope(&[], Env::from([(validation, ""), (injection, "")])), None);
+        assert_eq!(scope(&["--httpsAddr="], Env::default()), None);
+    }
+
+    #[test]
+    fn who_is_no_pod_has_a_name_of_his_own() {
+        assert!(own_name().ends_with(&std::process::id().to_string()));
+    }
 }

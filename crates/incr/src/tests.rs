@@ -283,6 +283,41 @@ fn only_the_owner_takes_a_row_away() {
 }
 
 #[test]
+fn of_several_shards_the_lowest_counts_whoever_came_first() {
+    let (low, high) = (Shard(1), Shard(2));
+    let row = |engine: &Engine, tables: &World| engine.get(&tables.a, &1).map(|value| **value);
+    for order in [[low, high], [high, low]] {
+        let (mut engine, tables) = world();
+        let write = |engine: &mut Engine, shard: Shard, value: u16| {
+            let mut txn = Txn::new();
+            txn.upsert(&tables.a, shard, 1, value);
+            engine.commit(txn);
+        };
+        for shard in order {
+            write(&mut engine, shard, u16::try_from(shard.0).unwrap());
+        }
+        assert_eq!(row(&engine, &tables), Some(1), "{order:?}");
+        write(&mut engine, high, 7);
+        assert_eq!(row(&engine, &tables), Some(1), "what the other says does not count");
+        let mut txn = Txn::new();
+        txn.replace(&tables.a, low, vec![(2, 2)]);
+        let commit = engine.commit(txn);
+        assert_eq!((row(&engine, &tables), engine.changed_at(&tables.a, &1)), (Some(7), Some(commit.epoch)));
+        write(&mut engine, low, 3);
+        let mut txn = Txn::new();
+        txn.replace(&tables.a, high, vec![(2, 9), (4, 4)]);
+        engine.commit(txn);
+        let mut txn = Txn::new();
+        txn.remove(&tables.a, low, 1);
+        txn.remove(&tables.a, low, 2);
+        engine.commit(txn);
+        let rows: Vec<(u16, u16)> =
+            engine.dump(&tables.a).into_iter().map(|(key, value)| (*key, **value)).collect();
+        assert_eq!(rows, [(2, 9), (4, 4)], "nobody says 1 any more, and the other one says 2");
+    }
+}
+
+#[test]
 fn many_rows_are_computed_on_all_cores_with_the_same_result() {
     let (mut engine, tables) = world();
     let mut all = Txn::new();

@@ -10,13 +10,13 @@ mod ledger;
 mod pool;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use pilot_base::Cidr;
 use pilot_config::Tree;
 use pilot_model::{ConfigId, Kind};
 use pilot_source_kube::{
-    Call, CallError, Change, Client, Follow, Look, Resource, RulePlaces, Update, Verdict, What, place_of,
+    Call, CallError, Change, Client, Follow, Look, Resource, RulePlaces, Selection, Update, Verdict, What,
+    place_of,
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -40,14 +40,23 @@ pub struct Addresses {
     /// `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`
     pub v6: Cidr,
     pub leads: Leadership,
+    /// Of which namespaces ServiceEntries count; the others may be those of another mesh.
+    pub selection: Selection,
 }
 
-struct EntryLook;
+struct EntryLook(Selection);
 
 impl Look for EntryLook {
     type Value = Entry;
 
+    fn selection(&self) -> Option<&Selection> {
+        Some(&self.0)
+    }
+
     fn look(&self, object: Tree<'_>) -> Verdict<Entry> {
+        if !self.0.includes(object.text_at(&["metadata", "namespace"])) {
+            return Verdict::Ignore;
+        }
         Verdict::Take(Entry::read(object), Vec::new())
     }
 }
@@ -64,7 +73,8 @@ impl Addresses {
         };
         let client = self.client.at_leisure();
         let (teller, mut updates) = mpsc::channel(CAPACITY);
-        let follow = Follow { client: client.clone(), place: place.clone(), look: Arc::new(EntryLook) };
+        let look = EntryLook(self.selection.clone());
+        let follow = Follow::new(client.clone(), place.clone(), look).believing();
         // Ends with us.
         let mut following = JoinSet::new();
         following.spawn(follow.run(teller, |update| update));

@@ -24,6 +24,16 @@ pub(crate) struct Attempts<K> {
     pause: Option<Instant>,
     backoff: Backoff,
     waiting: BTreeMap<K, Waiting>,
+    /// What was written lately; nothing if nobody else writes the same.
+    written: Option<BTreeMap<K, Written>>,
+}
+
+/// Who writes the same again and again has somebody against him, who wants something else.
+struct Written {
+    at: Instant,
+    times: u32,
+    until: Instant,
+    backoff: Backoff,
 }
 
 struct Waiting {
@@ -35,6 +45,11 @@ struct Waiting {
 const FORBIDDEN: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)];
 const REFUSED: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// So often something may have to be written for good reasons.
+const FREE: u32 = 3;
+const QUARREL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// Nobody writes against us any more.
+const QUIET: Duration = Duration::from_secs(300);
 
 impl<K: Ord + Clone> Attempts<K> {
     pub(crate) fn new(trouble: &'static str) -> Self {
@@ -45,21 +60,35 @@ impl<K: Ord + Clone> Attempts<K> {
             pause: None,
             backoff: Backoff::between(first, longest),
             waiting: BTreeMap::new(),
+            written: None,
         }
+    }
+
+    /// For what another server may want to be different, as while a root certificate is replaced: neither writes as fast as it
+    /// can.
+    pub(crate) fn among_others(trouble: &'static str) -> Self {
+        Self { written: Some(BTreeMap::new()), ..Self::new(trouble) }
     }
 
     /// May this one be tried now?
     pub(crate) fn may(&self, key: &K) -> bool {
         let now = Instant::now();
         let rests = self.pause.is_some_and(|until| until > now);
-        !rests && self.waiting.get(key).is_none_or(|waiting| waiting.until <= now)
+        !rests && self.until(key).is_none_or(|until| until <= now)
+    }
+
+    /// Until when this one waits for itself.
+    fn until(&self, key: &K) -> Option<Instant> {
+        let waiting = self.waiting.get(key).map(|waiting| waiting.until);
+        let written = self.written.as_ref().and_then(|written| written.get(key)).map(|written| written.until);
+        waiting.into_iter().chain(written).max()
     }
 
     /// When something of what is left to do may be tried; never if nothing is. What is not left is forgotten.
     pub(crate) fn due(&mut self, left: &BTreeSet<K>) -> Option<Instant> {
         self.waiting.retain(|key, _| left.contains(key));
         let now = Instant::now();
-        let one = |key: &K| self.waiting.get(key).map_or(now, |waiting| waiting.until.max(now));
+        let one = |key: &K| self.until(key).map_or(now, |until| until.max(now));
         let first = left.iter().map(one).min()?;
         Some(self.pause.filter(|pause| *pause > now).unwrap_or(first))
     }
@@ -90,8 +119,21 @@ impl<K: Ord + Clone> Attempts<K> {
         self.waiting.remove(key);
         self.pause = None;
         self.backoff.reset();
+        self.wrote(key);
         if self.waiting.is_empty() {
             self.told.clear();
+        }
+    }
+
+    fn wrote(&mut self, key: &K) {
+        let (now, [first, longest]) = (Instant::now(), QUARREL);
+        let Some(all) = &mut self.written else { return };
+        all.retain(|_, written| now < written.at + QUIET);
+        let new = || Written { at: now, times: 0, until: now, backoff: Backoff::between(first, longest) };
+        let written = all.entry(key.clone()).or_insert_with(new);
+        (written.at, written.times) = (now, written.times.saturating_add(1));
+        if written.times > FREE {
+            written.until = now + written.backoff.wait(None);
         }
     }
 
@@ -179,6 +221,12 @@ mod tests {
         tried
     }
 
+    /// Where time goes on between one look at the clock and the next.
+    #[test]
+    fn who_was_never_tried_may_be_tried_now() {
+        assert!((0..1_000).all(|key| Attempts::new("test").may(&key)));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_is_forbidden_asks_once_and_then_now_and_then() {
         let mut attempts = Attempts::new("test");
@@ -221,6 +269,22 @@ mod tests {
         advance(Duration::from_secs(600)).await;
         assert_eq!(attempts.due(&BTreeSet::from([1, 2])), Some(Instant::now()));
         assert!(attempts.due(&BTreeSet::new()).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_who_want_different_things_write_less_and_less() {
+        let mut attempts = Attempts::among_others("test");
+        let (mut written, mut alone) = (0, Attempts::new("test"));
+        for _ in 0..6_000 {
+            // The other one writes at once.
+            written += round(&mut attempts, 1, &Ok(()));
+            assert_eq!(round(&mut alone, 1, &Ok(())), 1);
+            advance(Duration::from_millis(100)).await;
+        }
+        assert!((10..25).contains(&written), "{written} times in ten minutes");
+        assert!(attempts.may(&2), "others are not held up");
+        advance(Duration::from_secs(301)).await;
+        assert_eq!((round(&mut attempts, 1, &Ok(())), round(&mut attempts, 1, &Ok(()))), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]

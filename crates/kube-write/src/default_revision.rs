@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use pilot_base::Name;
 use pilot_config::Tree;
 use pilot_source_kube::{Change, Client, Follow, Look, Resource, Update, Verdict, What};
@@ -44,8 +42,7 @@ impl DefaultRevision {
             fields: Some(Name::from(format!("metadata.name={TAG}"))),
             ..Resource::new("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
         };
-        let (_, place) = watch::channel(tags);
-        let follow = Follow { client: self.client, place, look: Arc::new(TagLook) };
+        let follow = Follow::fixed(self.client, tags, TagLook).believing();
         let mut following = JoinSet::new();
         following.spawn(follow.run(teller, |update| update));
         loop {

@@ -11,6 +11,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 
+use crate::object::{put, read, set};
+
 /// Where leaders write their names.
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 /// A leader that was not heard of for so long is one no more.
@@ -153,12 +155,8 @@ impl Election {
 
     async fn try_once(&mut self) -> Result<bool, CallError> {
         let path = self.resource().object(self.seat.name);
-        let map = match self.client.call(Call::get(&path)).await {
-            Ok(body) => serde_json::from_slice(&body).map_err(|error| broken(&error))?,
-            Err(error) if error.status() == Some(404) => Value::Null,
-            Err(error) => return Err(error),
-        };
-        let record = record_of(&map);
+        let map = read(&self.client, &path).await?;
+        let record = map.as_ref().and_then(record_of);
         let now = self.clock.now();
         if self.seen.record != record {
             self.seen = Seen { record, since: now };
@@ -168,7 +166,7 @@ impl Election {
             next(&self.seen, now, rank, &now_text((self.today)()))
         };
         let Some(mine) = mine else { return Ok(false) };
-        match self.write(&map, &path, &mine).await {
+        match self.write(map, &path, &mine).await {
             Ok(()) => {
                 self.seen = Seen { record: Some(mine), since: now };
                 Ok(true)
@@ -179,39 +177,32 @@ impl Election {
         }
     }
 
-    async fn write(&self, map: &Value, path: &str, record: &Record) -> Result<(), CallError> {
-        let text = serde_json::to_string(record).map_err(|error| broken(&error))?;
-        if map.is_null() {
-            let metadata = json!({
-                "name": self.seat.name, "namespace": self.seat.namespace, "annotations": {ANNOTATION: text},
-            });
-            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-            let path = self.resource().path();
-            return self.client.call(Call::post(&path, object.to_string())).await.map(|_| ());
+    async fn write(&self, map: Option<Value>, path: &str, record: &Record) -> Result<(), CallError> {
+        let text = serde_json::to_string(record).map_err(|error| CallError::Broken(error.to_string()))?;
+        if let Some(mut map) = map {
+            // It has its version, which makes sure that nobody wrote in between.
+            set(&mut map, &["metadata", "annotations", ANNOTATION], text.into());
+            return put(&self.client, path, &map).await;
         }
-        // The version makes sure that nobody wrote in between.
         let metadata = json!({
-            "annotations": {ANNOTATION: text}, "resourceVersion": map["metadata"]["resourceVersion"],
+            "name": self.seat.name, "namespace": self.seat.namespace, "annotations": {ANNOTATION: text},
         });
-        self.client.call(Call::merge(path, json!({ "metadata": metadata }).to_string())).await.map(|_| ())
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        let path = self.resource().path();
+        self.client.call(Call::post(&path, object.to_string())).await.map(|_| ())
     }
 
     async fn release(&mut self) -> Result<(), CallError> {
         let path = self.resource().object(self.seat.name);
-        let body = self.client.call(Call::get(&path)).await?;
-        let map: Value = serde_json::from_slice(&body).map_err(|error| broken(&error))?;
-        match record_of(&map) {
+        let map = read(&self.client, &path).await?;
+        match map.as_ref().and_then(record_of) {
             Some(record) if record.holder_identity == self.seat.identity => {
                 let record = Record { holder_identity: String::new(), lease_duration_seconds: 1, ..record };
-                self.write(&map, &path, &record).await
+                self.write(map, &path, &record).await
             }
             _ => Ok(()),
         }
     }
-}
-
-fn broken(error: &serde_json::Error) -> CallError {
-    CallError::Broken(error.to_string())
 }
 
 fn record_of(map: &Value) -> Option<Record> {

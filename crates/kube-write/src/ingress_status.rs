@@ -202,8 +202,7 @@ impl Following<'_> {
         look: L,
         wrap: impl Fn(Update<L::Value>) -> Message + Send + Sync + 'static,
     ) {
-        let (_, place) = watch::channel(resource);
-        let follow = Follow { client: self.client.clone(), place, look: Arc::new(look) };
+        let follow = Follow::fixed(self.client.clone(), resource, look).believing();
         self.tasks.spawn(follow.run(self.teller.clone(), wrap));
     }
 }

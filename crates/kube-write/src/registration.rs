@@ -8,6 +8,7 @@
 
 mod entry;
 mod keeper;
+mod scribe;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use tokio::sync::Notify;
 
 use self::entry::{Nanos, Switches, Workload};
 pub use self::keeper::Keeper;
+use crate::object;
 
 /// How workloads are registered.
 pub struct RegistrationOptions {
@@ -118,14 +120,13 @@ impl Registrar for Registration {
             if joined.is_err() {
                 self.0.metrics.registrations().failed.inc();
             }
-            if !joined? {
-                return Ok(None);
-            }
+            let Some(at) = joined? else { return Ok(None) };
             let id = workload.id.clone();
             let mut present = self.0.present.lock();
             let known = present.entry(id.clone()).or_insert(Present { workload, streams: 0, since: at });
             known.streams += 1;
             known.since = known.since.max(at);
+            drop(present);
             let member = Member { id, register: Arc::clone(&self.0) };
             Ok(Some(Box::new(member) as Box<dyn Membership>))
         })
@@ -166,8 +167,13 @@ enum Shown<'a> {
 }
 
 impl Register {
-    /// Writes that a workload is there. Tells whether it is one that is looked after.
-    async fn enter(&self, workload: &Workload, at: Nanos, shown: Shown<'_>) -> Result<bool, JoinError> {
+    /// Writes that a workload is there. Tells since when, as it stands there; nothing if it is not looked after.
+    async fn enter(
+        &self,
+        workload: &Workload,
+        at: Nanos,
+        shown: Shown<'_>,
+    ) -> Result<Option<Nanos>, JoinError> {
         let may_speak = |entry: &Value| match shown {
             Shown::Unasked => Ok(()),
             Shown::Identities(identities) => entry::may_speak(entry, identities),
@@ -178,33 +184,40 @@ impl Register {
                 Some(entry) => {
                     let is_checked = entry["metadata"]["annotations"][entry::CHECKED].is_string();
                     if !workload.registers_itself() && !is_checked {
-                        return Ok(false);
+                        return Ok(None);
                     }
                     may_speak(&entry)?;
-                    let Some(patch) = entry::connected(&entry, &self.options.instance, at) else {
-                        return Ok(true);
-                    };
+                    let (since, patch) = entry::connected(&entry, &self.options.instance, at);
+                    let Some(patch) = patch else { return Ok(Some(since)) };
                     let path = self.path(Kind::WorkloadEntry, &workload.id)?;
                     self.client.call(Call::merge(&path, patch.to_string())).await.map(|_| {
                         tracing::info!("WorkloadEntry {} is connected", workload.id);
                         self.metrics.registrations().updated.inc();
+                        since
                     })
                 }
                 None if !workload.registers_itself() => return Err(workload.no_entry()),
                 None => {
                     let entry = self.made(workload, at).await?;
                     may_speak(&entry)?;
-                    self.create(workload, &entry).await
+                    self.create(workload, &entry).await.map(|()| at)
                 }
             };
             match written {
-                Ok(()) => return Ok(true),
+                Ok(since) => return Ok(Some(since)),
                 // Somebody else wrote at the same time; it is looked at again.
                 Err(error) if matches!(error.status(), Some(404 | 409)) => {}
                 Err(error) => return Err(failed(workload, &error)),
             }
         }
         Err(JoinError::Failed(format!("WorkloadEntry {} is changed all the time", workload.id)))
+    }
+
+    /// Notes since when a workload that is here stands in its entry.
+    fn came(&self, id: &ConfigId, since: Option<Nanos>) {
+        if let (Some(known), Some(since)) = (self.present.lock().get_mut(id), since) {
+            known.since = known.since.max(since);
+        }
     }
 
     async fn made(&self, workload: &Workload, at: Nanos) -> Result<Value, JoinError> {
@@ -228,8 +241,8 @@ impl Register {
 
     async fn read(&self, kind: Kind, id: &ConfigId) -> Result<Option<Value>, JoinError> {
         let path = self.path(kind, id)?;
-        let read = get(&self.client, &path).await;
-        read.map_err(|error| JoinError::Failed(format!("{kind} {id}: {error}")))
+        let found = object::read(&self.client, &path).await;
+        found.map_err(|error| JoinError::Failed(format!("{kind} {id}: {error}")))
     }
 
     fn path(&self, kind: Kind, id: &ConfigId) -> Result<String, JoinError> {
@@ -241,17 +254,6 @@ impl Register {
         let places = self.places.borrow();
         let place = places.get(&kind).map(|place| place.borrow().clone());
         place.ok_or_else(|| JoinError::Missing(format!("the API server does not know what a {kind} is")))
-    }
-}
-
-/// What stands there; nothing if nothing does.
-async fn get(client: &Client, path: &str) -> Result<Option<Value>, CallError> {
-    match client.call(Call::get(path)).await {
-        Ok(body) => {
-            serde_json::from_slice(&body).map(Some).map_err(|error| CallError::Broken(error.to_string()))
-        }
-        Err(error) if error.status() == Some(404) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

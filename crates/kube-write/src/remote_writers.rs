@@ -13,6 +13,7 @@ use pilot_base::{Clock, Name};
 use pilot_ca::Authority;
 use pilot_config::Tree;
 use pilot_model::MeshConfig;
+use pilot_server::Metrics;
 use pilot_source_kube::{
     Change, Client, Content, Follow, Look, RemoteClients, Resource, Update, Verdict, What,
 };
@@ -49,6 +50,7 @@ pub struct Terms {
     pub only_namespace: Option<Name>,
     pub clock: Arc<dyn Clock>,
     pub today: fn() -> i64,
+    pub metrics: Arc<Metrics>,
 }
 
 /// One cluster that is looked after.
@@ -109,9 +111,8 @@ impl One {
             fields: Some(Name::from(format!("metadata.name={}", self.terms.namespace))),
             ..Resource::new("", "v1", "namespaces")
         };
-        let (_, place) = watch::channel(namespaces);
-        let look = Arc::new(OursLook { home: self.terms.home.clone() });
-        let follow = Follow { client: self.client.at_leisure(), place, look };
+        let look = OursLook { home: self.terms.home.clone() };
+        let follow = Follow::fixed(self.client.at_leisure(), namespaces, look).believing();
         let mut following = JoinSet::new();
         following.spawn(follow.run(teller, |update| update));
         let (ours, is_ours) = watch::channel(false);
@@ -163,6 +164,7 @@ impl One {
                 revision: terms.revision.clone(),
                 ca_bundle,
                 scope: HookScope::Injection,
+                metrics: Arc::clone(&terms.metrics),
             };
             tasks.spawn(until(configs.run(), over()));
         }

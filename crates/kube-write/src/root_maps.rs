@@ -8,16 +8,19 @@ use pilot_model::{LabelSelector, MeshConfig};
 use pilot_source_kube::{
     Call, CallError, Change, Client, Content, Follow, Look, Resource, Update, Verdict, What,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::Leadership;
 use crate::attempts::{Attempts, is_left, until};
 use crate::leading::while_leading;
+use crate::object::{change, set};
 
 /// The key that agents read.
 const KEY: &str = "root-cert.pem";
+/// Whoever looks for what Istio writes finds it by this.
+const LABEL: &str = "istio.io/config";
 /// Nobody runs workloads there.
 const LEFT_OUT: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
 /// Whoever lists a large cluster waits for us.
@@ -70,7 +73,7 @@ impl RootMaps {
         let _following = self.follow(&client, &teller);
         drop(teller);
         let mut state = State::default();
-        let mut attempts = Attempts::new("the root certificate is not in every namespace");
+        let mut attempts = Attempts::among_others("the root certificate is not in every namespace");
         loop {
             state.selectors.clone_from(&mesh.borrow_and_update().discovery_selectors);
             authority.borrow_and_update().root().clone_into(&mut state.root);
@@ -103,11 +106,9 @@ impl RootMaps {
             fields: Some(Name::from(format!("metadata.name={}", self.name))),
             ..Resource::new("", "v1", "configmaps")
         };
-        let (_, place) = watch::channel(namespaces);
-        let namespaces = Follow { client: client.clone(), place, look: Arc::new(Namespaces) };
+        let namespaces = Follow::fixed(client.clone(), namespaces, Namespaces).believing();
         tasks.spawn(namespaces.run(teller.clone(), Message::Namespaces));
-        let (_, place) = watch::channel(maps);
-        let maps = Follow { client: client.clone(), place, look: Arc::new(Maps) };
+        let maps = Follow::fixed(client.clone(), maps, Maps).believing();
         tasks.spawn(maps.run(teller.clone(), Message::Maps));
         tasks
     }
@@ -116,7 +117,7 @@ impl RootMaps {
     async fn write(&self, client: &Client, namespace: &Name, state: &mut State) -> Result<(), CallError> {
         let (place, root) = ((namespace, self.name.as_str()), state.root.as_str());
         let written = match state.maps.get(namespace) {
-            Some(_) => change(client, place, root).await,
+            Some(_) => renew(client, place, root).await,
             None => create(client, place, root).await,
         };
         match &written {
@@ -212,20 +213,19 @@ fn maps(namespace: &Name) -> Resource {
     Resource { namespace: Some(namespace.clone()), ..Resource::new("", "v1", "configmaps") }
 }
 
-fn labels() -> Value {
-    json!({"istio.io/config": "true"})
-}
-
-async fn change(client: &Client, (namespace, name): (&Name, &str), root: &str) -> Result<(), CallError> {
-    let change = json!({"metadata": {"labels": labels()}, "data": {KEY: root}});
-    client.call(Call::merge(&maps(namespace).object(name), change.to_string())).await.map(|_| ())
+async fn renew(client: &Client, (namespace, name): (&Name, &str), root: &str) -> Result<(), CallError> {
+    change(client, &maps(namespace).object(name), |map| {
+        set(map, &["metadata", "labels", LABEL], "true".into());
+        set(map, &["data", KEY], root.into());
+    })
+    .await
 }
 
 async fn create(client: &Client, (namespace, name): (&Name, &str), root: &str) -> Result<(), CallError> {
     let object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace.as_str(), "labels": labels()},
+        "metadata": {"name": name, "namespace": namespace.as_str(), "labels": {LABEL: "true"}},
         "data": {KEY: root},
     });
     client.call(Call::post(&maps(namespace).path(), object.to_string())).await.map(|_| ())

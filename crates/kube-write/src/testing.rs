@@ -1,4 +1,4 @@
-//! An API server of a few objects, for tests: it knows GET, POST, merge patches and DELETE, and may fall silent.
+//! An API server of a few objects, for tests: it knows GET, POST, PUT and DELETE, and may fall silent.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -126,29 +126,11 @@ impl Desk {
                 objects.remove(path);
                 (200, object)
             }
-            ("PATCH", Some(mut object)) => {
-                merge(&mut object, &body);
-                objects.insert(path.to_owned(), object.clone());
-                (200, object)
+            ("PUT", Some(_)) => {
+                objects.insert(path.to_owned(), body.clone());
+                (200, body)
             }
             (_, Some(object)) => (200, object),
-        }
-    }
-}
-
-fn merge(object: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        object.clone_from(patch);
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (name, value) in fields {
-        match object.as_object_mut() {
-            Some(object) if value.is_null() => drop(object.remove(name)),
-            Some(_) => merge(&mut object[name], value),
-            None => {}
         }
     }
 }

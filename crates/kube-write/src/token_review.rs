@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use pilot_base::Name;
 use pilot_ca::SpiffeId;
 use pilot_server::{Authenticator, Caller, Identified, TrustDomains};
@@ -17,6 +19,8 @@ pub struct TokenReview {
     pub cluster: Name,
     /// Other clusters, whose callers say where they are.
     pub others: RemoteClients,
+    /// Other names of clusters.
+    pub aliases: BTreeMap<Name, Name>,
     /// `TOKEN_AUDIENCES`: a token must be meant for one of them.
     pub audiences: Vec<String>,
     pub trust: watch::Receiver<TrustDomains>,
@@ -55,12 +59,13 @@ impl TokenReview {
 
 impl TokenReview {
     /// Who says nothing is where we are.
-    fn client_of(&self, cluster: &str) -> Result<Client, String> {
-        if cluster.is_empty() || self.cluster == cluster {
+    pub(crate) fn client_of(&self, cluster: &str) -> Result<Client, String> {
+        let meant = self.aliases.get(cluster).map_or(cluster, Name::as_str);
+        if cluster.is_empty() || self.cluster == meant {
             return Ok(self.client.clone());
         }
         let others = self.others.borrow();
-        others.get(cluster).cloned().ok_or_else(|| {
+        others.get(meant).cloned().ok_or_else(|| {
             let known: Vec<&str> = others.keys().map(Name::as_str).collect();
             format!(
                 "cluster {cluster:?} is not known; this is {}, and the others are: {}",

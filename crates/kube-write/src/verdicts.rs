@@ -12,11 +12,12 @@ mod book;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::Issue;
+use pilot_base::{Issue, Name};
 use pilot_config::Tree;
 use pilot_model::{ConfigId, Kind};
 use pilot_source_kube::{
-    Call, CallError, Client, Follow, Look, RULES, Resource, RulePlaces, Update, Verdict, place_of,
+    Call, CallError, Client, Follow, Look, RULES, Resource, RulePlaces, Selection, Update, Verdict,
+    is_for_another, place_of,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -37,16 +38,35 @@ pub struct Verdicts {
     pub places: RulePlaces,
     pub issues: watch::Receiver<Arc<Vec<Issue>>>,
     pub leads: Leadership,
+    /// Rules for others are theirs to judge.
+    pub readers: Readers,
     /// The time now, as `2026-01-01T00:00:00Z`.
     pub now: fn() -> String,
 }
 
-struct StatusLook;
+/// Which rules are read here.
+#[derive(Clone)]
+pub struct Readers {
+    /// `REVISION`; all rules are ours if it is empty.
+    pub revision: Name,
+    pub selection: Selection,
+}
+
+struct StatusLook(Readers);
 
 impl Look for StatusLook {
     type Value = Told;
 
+    fn selection(&self) -> Option<&Selection> {
+        Some(&self.0.selection)
+    }
+
     fn look(&self, object: Tree<'_>) -> Verdict<Told> {
+        let Readers { revision, selection } = &self.0;
+        if is_for_another(object, revision) || !selection.includes(object.text_at(&["metadata", "namespace"]))
+        {
+            return Verdict::Ignore;
+        }
         Verdict::Take(Told::read(object), Vec::new())
     }
 }
@@ -63,9 +83,10 @@ impl Verdicts {
         let mut following = JoinSet::new();
         for (kind, ..) in RULES {
             let (client, mut places, teller) = (client.clone(), self.places.clone(), teller.clone());
+            let look = StatusLook(self.readers.clone());
             following.spawn(async move {
                 let Some(place) = place_of(&mut places, kind).await else { return };
-                let follow = Follow { client, place, look: Arc::new(StatusLook) };
+                let follow = Follow::new(client, place, look).believing();
                 follow.run(teller, move |update| (kind, update)).await;
             });
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use pilot_base::Name;
 use pilot_config::Tree;
+use pilot_server::Metrics;
 use pilot_source_kube::{
     Backoff, Call, CallError, Change, Client, Follow, Look, Resource, Update, Verdict, What,
 };
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::attempts::{Attempts, is_left, until};
+use crate::object::{change, set};
 
 const CAPACITY: usize = 16;
 /// Webhooks for injection are ours if their names end like this.
@@ -28,14 +30,23 @@ pub struct WebhookConfigs {
     /// PEM of who signed the certificate that we show.
     pub ca_bundle: watch::Receiver<Arc<str>>,
     pub scope: HookScope,
+    pub metrics: Arc<Metrics>,
 }
 
 /// Which of them are looked after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HookScope {
     All,
+    /// Those that judge objects.
+    Validation,
     /// Those that have sidecars injected, as in other clusters: their rules are none of ours.
     Injection,
+}
+
+impl HookScope {
+    pub fn injects(self) -> bool {
+        self != Self::Validation
+    }
 }
 
 /// Who is asked about objects: whether they may be, or how they should be.
@@ -100,7 +111,8 @@ impl WebhookConfigs {
         drop(teller);
         let mut known = Known::new();
         let mut trial = Trial::new();
-        let mut attempts = Attempts::new("the API server does not know by which certificate it knows us");
+        let mut attempts =
+            Attempts::among_others("the API server does not know by which certificate it knows us");
         loop {
             let bundle = BASE64.encode(self.ca_bundle.borrow_and_update().as_bytes());
             if trial.is_due(&known) {
@@ -109,6 +121,7 @@ impl WebhookConfigs {
             for key in left(&known, &bundle, trial.trust) {
                 if attempts.may(&key) {
                     let written = write(&client, (&mut known, &key), &bundle, trial.trust).await;
+                    self.count(&key, &written);
                     attempts.note(&key, &written);
                 }
             }
@@ -126,16 +139,28 @@ impl WebhookConfigs {
         following.shutdown().await;
     }
 
+    fn count(&self, (sort, name): &(Sort, Name), written: &Result<(), CallError>) {
+        let outcome = written.as_ref().copied().map_err(|error| match error {
+            CallError::Refused { reason, .. } => reason.as_str(),
+            CallError::Unreachable(_) | CallError::Broken(_) => "Unreachable",
+        });
+        match sort {
+            Sort::Validating => self.metrics.webhooks().judging(outcome),
+            Sort::Mutating => self.metrics.webhooks().injecting(name, outcome),
+        }
+    }
+
     fn follow(&self, client: &Client, teller: &mpsc::Sender<Message>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let sorts: &[Sort] = match self.scope {
             HookScope::All => &[Sort::Validating, Sort::Mutating],
+            HookScope::Validation => &[Sort::Validating],
             HookScope::Injection => &[Sort::Mutating],
         };
         for sort in sorts.iter().copied() {
             let labels = Some(Name::from(format!("istio.io/rev={}", self.revision)));
-            let (_, place) = watch::channel(Resource { labels, ..sort.resource() });
-            let follow = Follow { client: client.clone(), place, look: Arc::new(HooksLook) };
+            let configs = Resource { labels, ..sort.resource() };
+            let follow = Follow::fixed(client.clone(), configs, HooksLook).believing();
             tasks.spawn(follow.run(teller.clone(), move |update| (sort, update)));
         }
         tasks
@@ -209,11 +234,14 @@ impl Trial {
 
 /// Configurations that are not as they should be.
 fn left(known: &Known, bundle: &str, trust: Trust) -> BTreeSet<(Sort, Name)> {
-    let is_left = |(key, hooks): &(&(Sort, Name), &Hooks)| !changes(key.0, hooks, bundle, trust).is_empty();
+    let differs = |sort: Sort, hook: &Hook| {
+        is_ours(sort, &hook.name) && (hook.ca_bundle != bundle || (hook.fails_open && may_close(sort, trust)))
+    };
+    let is_left = |(key, hooks): &(&(Sort, Name), &Hooks)| hooks.iter().any(|hook| differs(key.0, hook));
     known.iter().filter(is_left).map(|(key, _)| key.clone()).collect()
 }
 
-/// Changes one of them. One that is gone is forgotten.
+/// Changes one of them. One that is gone, or somebody else's by now, is forgotten: a watch tells what becomes of it.
 async fn write(
     client: &Client,
     (known, key): (&mut Known, &(Sort, Name)),
@@ -222,9 +250,8 @@ async fn write(
 ) -> Result<(), CallError> {
     let (sort, name) = key;
     let Some(hooks) = known.get_mut(key) else { return Ok(()) };
-    let changes = Value::from(changes(*sort, hooks, bundle, trust));
     let path = sort.resource().object(name);
-    let written = client.call(Call::json_patch(&path, changes.to_string())).await.map(|_| ());
+    let written = change(client, &path, |config| amend(*sort, config, bundle, trust)).await;
     match &written {
         Ok(()) => done(*sort, hooks, bundle, trust),
         Err(_) if !is_left(&written) => drop(known.remove(key)),
@@ -260,70 +287,78 @@ fn hear(known: &mut Known, sort: Sort, update: Update<Hooks>) {
     }
 }
 
-fn is_ours(sort: Sort, hook: &Hook) -> bool {
-    sort == Sort::Validating || hook.name.ends_with(INJECTOR)
+fn is_ours(sort: Sort, name: &str) -> bool {
+    sort == Sort::Validating || name.ends_with(INJECTOR)
 }
 
-/// A JSON patch; empty if all is as it should be.
-fn changes(sort: Sort, hooks: &Hooks, bundle: &str, trust: Trust) -> Vec<Value> {
-    let mut changes = Vec::new();
-    for (i, hook) in hooks.iter().enumerate().filter(|(_, hook)| is_ours(sort, hook)) {
-        let before = changes.len();
-        if hook.ca_bundle != bundle {
-            changes.push(
-                json!({"op": "add", "path": format!("/webhooks/{i}/clientConfig/caBundle"), "value": bundle}),
-            );
+/// Should webhooks that let everything pass when nobody answers cease to do so?
+fn may_close(sort: Sort, trust: Trust) -> bool {
+    sort == Sort::Validating && trust == Trust::Proven
+}
+
+/// Changes what is ours in a configuration as it stands there.
+fn amend(sort: Sort, config: &mut Value, bundle: &str, trust: Trust) {
+    let hooks = config.get_mut("webhooks").and_then(Value::as_array_mut);
+    for hook in hooks.into_iter().flatten() {
+        if !is_ours(sort, hook["name"].as_str().unwrap_or_default()) {
+            continue;
         }
-        if sort == Sort::Validating && hook.fails_open && trust == Trust::Proven {
-            changes.push(
-                json!({"op": "replace", "path": format!("/webhooks/{i}/failurePolicy"), "value": "Fail"}),
-            );
-        }
-        if changes.len() > before {
-            // Others may have changed the order.
-            let test = json!({"op": "test", "path": format!("/webhooks/{i}/name"), "value": hook.name});
-            changes.insert(before, test);
+        set(hook, &["clientConfig", "caBundle"], bundle.into());
+        if hook["failurePolicy"] == "Ignore" && may_close(sort, trust) {
+            set(hook, &["failurePolicy"], "Fail".into());
         }
     }
-    changes
 }
 
-/// What the patch led to; the watch will say the same.
+/// What that led to; the watch will say the same.
 fn done(sort: Sort, hooks: &mut Hooks, bundle: &str, trust: Trust) {
-    for hook in hooks.iter_mut().filter(|hook| is_ours(sort, hook)) {
+    for hook in hooks.iter_mut().filter(|hook| is_ours(sort, &hook.name)) {
         bundle.clone_into(&mut hook.ca_bundle);
-        hook.fails_open &= !(sort == Sort::Validating && trust == Trust::Proven);
+        hook.fails_open &= !may_close(sort, trust);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Hook, Sort, Trust, changes, done};
-    use serde_json::json;
+    use std::collections::BTreeMap;
 
-    fn hook(name: &str) -> Hook {
-        Hook { name: name.to_owned(), ca_bundle: String::new(), fails_open: true }
+    use pilot_base::Name;
+    use serde_json::{Value, json};
+
+    use super::{Hook, Sort, Trust, amend, done, left};
+
+    fn config(name: &str) -> Value {
+        json!({"webhooks": [{"name": name, "failurePolicy": "Ignore", "clientConfig": {"url": "https://a"}}]})
+    }
+
+    fn amended(sort: Sort, name: &str, trust: Trust) -> [Value; 2] {
+        let mut config = config(name);
+        amend(sort, &mut config, "QQ==", trust);
+        let hook = &config["webhooks"][0];
+        [hook["clientConfig"]["caBundle"].clone(), hook["failurePolicy"].clone()]
     }
 
     #[test]
     fn a_webhook_fails_closed_only_after_it_was_seen_to_work() {
-        let mut hooks = vec![hook("rev.validation.istio.io")];
-        let first = changes(Sort::Validating, &hooks, "QQ==", Trust::NotYet);
-        let paths: Vec<_> = first.iter().map(|change| change["path"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(paths, ["/webhooks/0/name", "/webhooks/0/clientConfig/caBundle"]);
-        done(Sort::Validating, &mut hooks, "QQ==", Trust::NotYet);
-        assert!(changes(Sort::Validating, &hooks, "QQ==", Trust::NotYet).is_empty());
-        let second = changes(Sort::Validating, &hooks, "QQ==", Trust::Proven);
-        assert_eq!(second[1], json!({"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}));
-        done(Sort::Validating, &mut hooks, "QQ==", Trust::Proven);
-        assert!(changes(Sort::Validating, &hooks, "QQ==", Trust::Proven).is_empty());
+        let name = "rev.validation.istio.io";
+        assert_eq!(amended(Sort::Validating, name, Trust::NotYet), [json!("QQ=="), json!("Ignore")]);
+        assert_eq!(amended(Sort::Validating, name, Trust::Proven), [json!("QQ=="), json!("Fail")]);
+        let hook = Hook { name: name.to_owned(), ca_bundle: String::new(), fails_open: true };
+        let key = (Sort::Validating, Name::new("v"));
+        let mut known = BTreeMap::from([(key.clone(), vec![hook])]);
+        for trust in [Trust::NotYet, Trust::Proven] {
+            assert_eq!(left(&known, "QQ==", trust).len(), 1);
+            done(Sort::Validating, known.get_mut(&key).unwrap(), "QQ==", trust);
+            assert!(left(&known, "QQ==", trust).is_empty());
+        }
     }
 
     #[test]
     fn only_our_own_injection_is_touched_and_never_closed() {
-        let hooks = vec![hook("other.example.com"), hook("namespace.sidecar-injector.istio.io")];
-        let all = changes(Sort::Mutating, &hooks, "QQ==", Trust::Proven);
-        assert_eq!(all.len(), 2);
-        assert_eq!(all[1]["path"], "/webhooks/1/clientConfig/caBundle");
+        let theirs = amended(Sort::Mutating, "other.example.com", Trust::Proven);
+        assert_eq!(theirs, [Value::Null, json!("Ignore")]);
+        let ours = amended(Sort::Mutating, "namespace.sidecar-injector.istio.io", Trust::Proven);
+        assert_eq!(ours, [json!("QQ=="), json!("Ignore")]);
+        amend(Sort::Mutating, &mut json!([]), "QQ==", Trust::Proven);
     }
 }

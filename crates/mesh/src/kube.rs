@@ -2,7 +2,8 @@ use std::net::IpAddr;
 
 use pilot_base::{FastSet, Labels, Name};
 use pilot_model::{
-    Address, Endpoint, EndpointSlice, Health, Locality, Node, Pod, SliceEndpoint, SlicePort, TlsSupport,
+    Address, Endpoint, EndpointSlice, Health, Locality, Node, Pod, PodSight, SliceEndpoint, SlicePort,
+    TlsSupport,
 };
 
 use crate::workload::pod_locality;
@@ -26,8 +27,8 @@ pub fn kube_endpoints(slice: &EndpointSlice, around: &SliceSurroundings<'_>) -> 
     let mut seen: FastSet<(&Address, &Name)> = FastSet::default();
     for endpoint in &slice.endpoints {
         let named = endpoint.pod.as_ref().map(|name| (around.pod)(name));
-        // Nothing is said of a pod that is not there yet.
-        if named.is_some_and(|pod| pod.is_none()) {
+        // Nothing is said of a pod that is not there yet, but where nobody can see whether it is.
+        if named.is_some_and(|pod| pod.is_none()) && slice.pods == PodSight::Clear {
             continue;
         }
         let whole = named.flatten().filter(|pod| pod.ips.len() > 1 && (around.dual_stack)());

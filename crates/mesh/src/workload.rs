@@ -22,7 +22,7 @@ pub struct Selectable {
 pub enum WorkloadId {
     /// With its cluster, as far as that is not ours.
     Pod(Name, Name),
-    Entry(Name),
+    Entry(Name, Name),
 }
 
 /// Under what a workload is filed: its namespace, and one of its labels or none of them. Who selects by labels asks for

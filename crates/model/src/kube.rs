@@ -47,6 +47,17 @@ pub struct EndpointSlice {
     pub ipv6: bool,
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<SliceEndpoint>,
+    pub pods: PodSight,
+}
+
+/// Can the pods behind a slice be seen?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PodSight {
+    /// One that is not there is about to come, or gone.
+    #[default]
+    Clear,
+    /// We may not see pods. What is not known of them will never be known.
+    Lost,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -52,6 +52,7 @@ macro_rules! in_table {
             Kind::Pod => of!(pods),
             Kind::Node => of!(nodes),
             Kind::Namespace => of!(namespaces),
+            Kind::Secret => of!(secrets),
         }
     }};
 }
@@ -92,6 +93,7 @@ impl Pipeline {
             Object::Namespace(_, namespace) => known!(namespaces, namespace, namespace),
             Object::Pod(_, pod) => known!(pods, pod, pod),
             Object::Node(_, node) => known!(nodes, node, node),
+            Object::Secret(_, secret) => known!(secrets, secret, secret),
         }
     }
 

@@ -132,6 +132,32 @@ fn entries_and_services_select_across_only_where_that_is_on() {
 }
 
 #[test]
+fn workloads_of_other_clusters_are_behind_their_own_services_and_all_entries() {
+    let entry = "{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: e, namespace: shop}, \
+         spec: {hosts: [e.com], resolution: STATIC, workloadSelector: {labels: {app: web}}, ports: [{name: web, number: 80, protocol: HTTP}]}}";
+    let vm = |address: &str| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {{name: vm, namespace: shop}}, \
+             spec: {{address: {address}, labels: {{app: web}}}}}}"
+        )
+    };
+    let mut world = plain();
+    world.connect(sidecar("client", "10.1.0.9"));
+    world.tell(entry);
+    world.tell(&vm("10.1.0.5"));
+    world.tell_in("east", &vm("10.2.0.5"));
+    assert_eq!(world.endpoints("outbound|80||e.com"), ["10.1.0.5:80", "10.2.0.5:80"], "two of one name");
+    let host = "outbound|80||web.shop.svc.cluster.local";
+    world.tell_in("east", &service("web", "10.0.0.1", "{name: http, port: 80}"));
+    assert_eq!(world.endpoints(host), ["10.2.0.5:80"], "what it selects is in its cluster");
+    world.tell(&service("web", "10.0.0.1", "{name: http, port: 80}"));
+    assert_eq!(world.endpoints(host), ["10.1.0.5:80", "10.2.0.5:80"]);
+    world.tell_in("east", &vm("10.2.0.6"));
+    assert_eq!(world.endpoints(host), ["10.1.0.5:80", "10.2.0.6:80"]);
+    assert_eq!(world.endpoints("outbound|80||e.com"), ["10.1.0.5:80", "10.2.0.6:80"]);
+}
+
+#[test]
 fn a_headless_service_is_found_by_name_also_if_its_first_port_is_one_of_udp() {
     let mut world = plain();
     world.tell(&service("dns", "None", "{name: udp, port: 53, protocol: UDP}, {name: tcp, port: 54}"));

@@ -11,9 +11,9 @@ use std::time::Duration;
 use pilot_base::{Clock, Issue, Micros, Name, ObjectRef};
 use pilot_config::ReadOptions;
 use pilot_incr::{Shard, Txn};
-use pilot_model::{HostAddresses, KeySet, KeySource, MeshConfig, MeshOptions, Proxy, ProxyId, Span};
+use pilot_model::{HostAddresses, KeySet, KeySource, Kind, MeshConfig, MeshOptions, Proxy, ProxyId, Span};
 use pilot_pipeline::Pipeline;
-use pilot_source::{CHANNEL_CAPACITY, Event, Source};
+use pilot_source::{CHANNEL_CAPACITY, Contact, Event, Source};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -35,6 +35,8 @@ use crate::suspects::Suspects;
 /// What the engine is told. Streams tell little and must not wait; sources wait until what they told is committed.
 enum Command {
     Source(Told, oneshot::Sender<()>),
+    /// A source is about to run.
+    Follow(Shard, Name, Option<Contact>),
     Connect {
         id: ProxyId,
         proxy: Arc<Proxy>,
@@ -216,10 +218,12 @@ impl EngineHandle {
     pub fn run(&self, source: Box<dyn Source>, shard: u32, tasks: &mut JoinSet<()>) {
         let name = source.name();
         tracing::info!("following {name}");
+        let shard = shard_of(shard);
+        // An engine that is gone follows nobody.
+        let _gone = self.commands.send(Command::Follow(shard, name.clone(), source.contact()));
         let (sink, mut incoming) = mpsc::channel(CHANNEL_CAPACITY);
         tasks.spawn(source.run(sink));
         let (commands, clock) = (self.commands.clone(), Arc::clone(&self.clock));
-        let shard = shard_of(shard);
         tasks.spawn(async move {
             while let Some(batch) = incoming.recv().await {
                 let at = clock.micros();
@@ -315,7 +319,7 @@ impl EngineHandle {
         seen.await.ok()
     }
 
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+    pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
@@ -474,6 +478,9 @@ impl Worker {
         let txn = &mut round.txn;
         match command {
             Command::Source(told, done) => self.told(told, done, round),
+            Command::Follow(shard, name, contact) => {
+                self.sources.follow(shard, name, contact, &self.metrics.sources);
+            }
             Command::Connect { id, proxy, seat } if !self.kinds.come(id, &proxy) => {
                 tracing::warn!("{} is refused: there are too many kinds of proxies", proxy.name);
                 // It may have left.
@@ -509,14 +516,25 @@ impl Worker {
             Command::HostAddresses(name, None) => txn.remove(&inputs.host_addresses, OWN_SHARD, name),
             Command::Registry(answer) => {
                 // Who asked may have gone.
-                let _gone = answer.send(RegistryView {
-                    sources: self.sources.all(|shard| self.intake.count(shard)),
-                    entries: self.pipeline.service_entries(),
-                });
+                let _gone = answer.send(self.registry());
             }
             Command::Look(look) => look(&self.pipeline, &self.publisher),
             Command::Stop => round.stop = true,
         }
+    }
+
+    /// What each source has, for people.
+    fn registry(&self) -> RegistryView {
+        let intake = &self.intake;
+        let entries = self.pipeline.service_entries().into_iter().map(|entry| {
+            let source = match &entry.spec.registry {
+                Some(registry) => Some(&registry.name),
+                None => intake.owner(&(Kind::ServiceEntry, entry.id.clone())),
+            };
+            (source.cloned().unwrap_or_default(), entry)
+        });
+        let has = |shard| (intake.count(shard), intake.amount(shard));
+        RegistryView { sources: self.sources.all(has), entries: entries.collect() }
     }
 
     /// Takes the rows of proxies away that are not waited for.

@@ -18,6 +18,7 @@ use crate::admission::Admission;
 use crate::ads::Ads;
 use crate::authenticate::Gate;
 use crate::certificate_service::CertificateService;
+use crate::debug_stream::DebugStreams;
 use crate::door::Door;
 use crate::engine::EngineHandle;
 use crate::gather::Gather;
@@ -27,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::prompt::{PREFACE, Prompt};
 use crate::readers::Readers;
 use crate::registration::Registrar;
+use crate::secret_access::SecretReview;
 use crate::shared_bodies::SharedBodies;
 use crate::stream::Hub;
 use crate::tls::{self, TlsConfig, WAITING};
@@ -57,6 +59,14 @@ impl Default for GrpcOptions {
     }
 }
 
+/// Who is let in, and where workloads outside of the platform are registered, if anywhere.
+pub struct Callers {
+    pub gate: Arc<Gate>,
+    pub registrar: Option<Arc<dyn Registrar>>,
+    /// Who knows which gateways may read Secrets; without anybody, all that are of their namespace.
+    pub secrets: Option<Arc<dyn SecretReview>>,
+}
+
 /// A listening socket.
 pub struct Port {
     pub listener: TcpListener,
@@ -78,9 +88,10 @@ impl GrpcServer {
         engine: EngineHandle,
         metrics: Arc<Metrics>,
         serving: watch::Receiver<bool>,
-        (gate, registrar): (Arc<Gate>, Option<Arc<dyn Registrar>>),
+        (callers, debug): (Callers, Option<DebugStreams>),
         options: GrpcOptions,
     ) -> Self {
+        let Callers { gate, registrar, secrets } = callers;
         let (end, ending) = watch::channel(false);
         let max_age = options.max_connection_age;
         let admission = options.streams_per_second.and_then(Admission::new).map(Mutex::new);
@@ -93,6 +104,8 @@ impl GrpcServer {
             admission,
             gate,
             registrar,
+            secrets,
+            debug,
             clock,
             metrics,
             serving,

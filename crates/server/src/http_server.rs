@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use axum::http::{Request, StatusCode};
+use axum::http::Request;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
 use crate::door::Door;
+use crate::pages::NOT_FOUND;
 use crate::prompt::Prompt;
 use crate::tls::{self, Connection, TlsConfig, WAITING};
 
@@ -107,7 +108,7 @@ async fn serve<C: Connections>(
     protocols: Protocols,
     stop: impl Future<Output = ()>,
 ) {
-    let router = router.fallback(|| async { (StatusCode::NOT_FOUND, "404 page not found\n") });
+    let router = router.fallback(|| async { NOT_FOUND });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     if protocols == Protocols::Http1 {
         builder = builder.http1_only();

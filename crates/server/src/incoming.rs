@@ -20,12 +20,14 @@ const MAX_NODE: usize = 512 << 10;
 const MAX_ERROR: usize = 4 << 10;
 
 /// The two requests, as far as they say the same.
-pub(crate) trait Incoming: Sized + Send + 'static {
+pub(crate) trait Incoming: Sized + Send + Sync + 'static {
     const PROTOCOL: Protocol;
     /// Where the node stands in a message.
     const NODE: u32;
     fn read(message: Bytes) -> Result<Self, Status>;
     fn envelope(&self) -> &Envelope;
+    /// The names that it asks for.
+    fn names(&self) -> Result<Vec<&str>, Status>;
     fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status>;
 
     fn node(&self) -> Result<Option<Node>, Status> {
@@ -40,6 +42,11 @@ pub(crate) trait Incoming: Sized + Send + 'static {
 
     fn type_url(&self) -> &str {
         &self.envelope().type_url
+    }
+
+    /// Which response it answers; empty if none.
+    fn nonce(&self) -> &str {
+        &self.envelope().nonce
     }
 
     /// How long the message was.
@@ -103,6 +110,10 @@ impl Incoming for SotwRequest {
         &self.envelope
     }
 
+    fn names(&self) -> Result<Vec<&str>, Status> {
+        texts(&self.message, 3)
+    }
+
     /// With each answer a client says all its names again: they are not read again if they are written as they were.
     fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status> {
         let returning = texts(&self.message, 1)?.iter().any(|version| !version.is_empty());
@@ -132,6 +143,10 @@ impl Incoming for DeltaRequest {
 
     fn envelope(&self) -> &Envelope {
         &self.envelope
+    }
+
+    fn names(&self) -> Result<Vec<&str>, Status> {
+        texts(&self.message, 3)
     }
 
     fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status> {

@@ -10,6 +10,7 @@ mod registrations;
 mod rpc;
 mod sources;
 mod validation;
+mod webhooks;
 
 use pilot_base::Micros;
 use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
@@ -25,6 +26,7 @@ pub use registrations::Registrations;
 pub(crate) use rpc::{Call, Method, Rpc};
 pub(crate) use sources::SourceGauges;
 pub(crate) use validation::Validation;
+pub use webhooks::Webhooks;
 
 pub struct Metrics {
     registry: Registry,
@@ -38,6 +40,9 @@ pub struct Metrics {
     pub(crate) sources: SourceGauges,
     pub(crate) registrations: Registrations,
     pub(crate) rpc: Rpc,
+    webhooks: Webhooks,
+    /// Others who count, in the exposition format.
+    others: Vec<Box<dyn Fn() -> String + Send + Sync>>,
     key_fetches: IntCounter,
     failed_key_fetches: IntCounter,
     uptime: IntGauge,
@@ -62,6 +67,8 @@ impl Metrics {
             sources: SourceGauges::new(&register)?,
             registrations: Registrations::new(&register)?,
             rpc: Rpc::new(&register)?,
+            webhooks: Webhooks::new(&register)?,
+            others: Vec::new(),
             key_fetches: register.counter(
                 "pilot_jwks_resolver_network_fetch_success_total",
                 "Key sets of token issuers that came.",
@@ -82,6 +89,17 @@ impl Metrics {
         Self { heap: Some(usage), ..self }
     }
 
+    /// With what somebody else counts, in the exposition format.
+    #[must_use]
+    pub fn with(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.others.push(Box::new(text));
+        self
+    }
+
+    pub fn webhooks(&self) -> &Webhooks {
+        &self.webhooks
+    }
+
     pub fn registrations(&self) -> &Registrations {
         &self.registrations
     }
@@ -96,8 +114,10 @@ impl Metrics {
         self.uptime.set(i64::try_from(uptime_seconds).unwrap_or(i64::MAX));
         self.clients.refresh();
         self.ca.refresh();
+        self.sources.refresh();
         let heap = self.heap.and_then(|usage| usage()).map(Heap::text).unwrap_or_default();
-        let mut out = (process::text() + &heap).into_bytes();
+        let others: String = self.others.iter().map(|text| text()).collect();
+        let mut out = (process::text() + &heap + &others).into_bytes();
         // Writing to memory does not fail.
         let _written = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         out

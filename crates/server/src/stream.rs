@@ -16,6 +16,7 @@ use tonic::Status;
 use crate::admission::Admission;
 use crate::authenticate::{Caller, Gate};
 use crate::body::Outgoing;
+use crate::debug_stream::{self, DebugStreams};
 use crate::engine::{EngineHandle, Unseated};
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
@@ -28,6 +29,7 @@ use crate::publish::{Feed, Place, Seat};
 use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::registration::{Membership, Registrar, WorkloadHealth};
+use crate::secret_access::{self, SecretReview, Verdict};
 use crate::shared_bodies::SharedBodies;
 use crate::standing::Standing;
 
@@ -42,6 +44,9 @@ pub(crate) struct Hub {
     pub(crate) gate: Arc<Gate>,
     /// Nothing if there is nowhere to register workloads.
     pub(crate) registrar: Option<Arc<dyn Registrar>>,
+    pub(crate) secrets: Option<Arc<dyn SecretReview>>,
+    /// For people who ask over xDS what the server knows; nothing if there are no such pages.
+    pub(crate) debug: Option<DebugStreams>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     /// Is everything there that proxies need?
@@ -53,6 +58,9 @@ pub(crate) struct Hub {
 
 /// Who opens a stream and says nothing does not get to keep it.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
+
+/// After so long a gateway comes again whose rights nobody could tell.
+const ASK_AGAIN: Millis = 60_000;
 
 /// No proxy asks for so many names, but somebody who wants to exhaust memory does. Those of 10,000 services take 2 MiB.
 const MAX_NAMES_SIZE: usize = 32 << 20;
@@ -116,15 +124,22 @@ async fn begin_and_run<M: Incoming>(
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no request came"),
     };
-    let (proxy, first) = match introduced(first) {
-        Ok((proxy, first)) => (Arc::new(proxy), first),
+    let first = match (first, &hub.debug) {
+        (Begun::Whole(asked), Some(debug)) if debug_stream::is_asked_for(asked.type_url()) => {
+            let (standings, line) = (hub.engine.standings(), (&mut incoming, &out));
+            return debug_stream::serve(debug, standings, identities.as_deref(), asked, line).await;
+        }
+        (first, _) => first,
+    };
+    let (mut proxy, first) = match introduced(first) {
+        Ok(introduced) => introduced,
         Err(status) => return status,
     };
-    if let Some(identities) = &identities
-        && let Err(status) = hub.gate.authorize(&proxy, identities)
-    {
-        return status;
-    }
+    let come_again = match prove(&hub, &mut proxy, identities.as_deref()).await {
+        Ok(come_again) => come_again,
+        Err(status) => return status,
+    };
+    let proxy = Arc::new(proxy);
     let membership = match join(&hub, &proxy, identities.as_deref()).await {
         Ok(membership) => membership,
         Err(status) => return status,
@@ -144,7 +159,8 @@ async fn begin_and_run<M: Incoming>(
     let commons = Arc::clone(hub.bodies.commons());
     let place = At { version: news.manifests.version, joined: 0, unaccepted: None };
     let session = Session::new(M::PROTOCOL, news.manifests, Pacing::default(), commons);
-    let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
+    let too_old = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
+    let end_at = [too_old, come_again].into_iter().flatten().min();
     let (reasons, told) = Default::default();
     let (lane, turn, keeping) = (Lane::First, None, None);
     let stream = Stream {
@@ -180,6 +196,19 @@ fn unseated(why: Unseated) -> Status {
             "too many proxies say of their cluster, networks or domain what no other says: raise PILOT_MAX_PROXY_KINDS",
         ),
     }
+}
+
+/// Whether a proxy is who it says it is, and what it may read. Tells when it is to come again, if that could not be asked.
+async fn prove(
+    hub: &Hub,
+    proxy: &mut Proxy,
+    identities: Option<&[SpiffeId]>,
+) -> Result<Option<Millis>, Status> {
+    let Some(identities) = identities else { return Ok(None) };
+    hub.gate.authorize(proxy, identities)?;
+    let (access, verdict) = secret_access::access(hub, proxy, identities).await;
+    proxy.secrets = access;
+    Ok((verdict == Verdict::Unknown).then(|| hub.clock.now() + ASK_AGAIN))
 }
 
 async fn admit(hub: &Hub) -> Result<(), Status> {
@@ -329,6 +358,7 @@ impl Stream {
                 // An audience whose last proxy has just been moved elsewhere ends before the move is seen.
                 Ok(()) = self.feed.changed() => self.update(),
                 place = given(&mut self.turn) => self.send_large(place),
+                () = self.standing.asked() => self.standing.answer(|type_url| self.session.held(type_url)),
                 () = until(wake, now) => {}
             }
         }
@@ -390,6 +420,7 @@ impl Stream {
         let code = message.refusal();
         let request = message.into_request(type_url, &mut self.session)?;
         self.session.request(request);
+        self.standing.asked_for(type_url);
         if self.session.names_size() > MAX_NAMES_SIZE {
             return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));
         }

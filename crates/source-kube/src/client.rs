@@ -89,12 +89,6 @@ impl<'a> Call<'a> {
         Self { method: Method::POST, body: Some((JSON, body.into())), ..Self::get(path) }
     }
 
-    /// Does a list of changes, all of them or none.
-    pub fn json_patch(path: &'a str, body: impl Into<Bytes>) -> Self {
-        let body = Some(("application/json-patch+json", body.into()));
-        Self { method: Method::PATCH, body, ..Self::get(path) }
-    }
-
     /// Puts an object in the place of the one that is there.
     pub fn put(path: &'a str, body: impl Into<Bytes>) -> Self {
         Self { method: Method::PUT, ..Self::post(path, body) }
@@ -118,44 +112,58 @@ pub struct Client {
     leisure: Option<Arc<Bucket>>,
 }
 
+type Http = legacy::Client<Connector, Full<Bytes>>;
+
 struct Inner {
-    http: legacy::Client<Connector, Full<Bytes>>,
+    /// All that is answered at once.
+    calls: Http,
+    /// What goes on for long, on connections of its own: what nobody reads for a while, as while much is to be done, keeps
+    /// what comes after it on the same connection waiting.
+    streams: Http,
+    /// The same for who can wait.
+    leisurely_streams: Http,
     server: String,
     credential: Credential,
     /// A token that was read from a file, and when.
     token: Mutex<Option<(Millis, HeaderValue)>>,
     clock: Arc<dyn Clock>,
     bucket: Bucket,
+    leisure: Arc<Bucket>,
+}
+
+fn http(connector: &Connector) -> Http {
+    legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_secs(90))
+        .http2_keep_alive_interval(PING)
+        .http2_keep_alive_timeout(PONG)
+        .http2_keep_alive_while_idle(true)
+        .build(connector.clone())
 }
 
 impl Client {
     pub fn new(access: &Access, pace: Pace, clock: Arc<dyn Clock>) -> Result<Self, AccessError> {
         let connector = Connector::new(access)?;
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(90))
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PONG)
-            .http2_keep_alive_while_idle(true)
-            .build(connector);
         let inner = Arc::new(Inner {
-            http,
+            calls: http(&connector),
+            streams: http(&connector),
+            leisurely_streams: http(&connector),
             server: access.server.clone(),
             credential: access.credential.clone(),
             token: Mutex::new(None),
             bucket: Bucket::new(pace, Arc::clone(&clock)),
+            leisure: Arc::new(Bucket::new(pace.leisurely(), Arc::clone(&clock))),
             clock,
         });
         Ok(Self { inner, doubts: Doubts::default(), name: Name::new(&access.server), leisure: None })
     }
 
-    /// The same for requests that can wait. They get a part of the pace, so that others are never held up by them.
+    /// The same for requests that can wait. All of them together get a part of the pace, so that others are never held up by
+    /// them.
     #[must_use]
     pub fn at_leisure(&self) -> Self {
-        let inner = &self.inner;
-        let bucket = Bucket::new(inner.bucket.pace().leisurely(), Arc::clone(&inner.clock));
-        Self { leisure: Some(Arc::new(bucket)), ..self.clone() }
+        Self { leisure: Some(Arc::clone(&self.inner.leisure)), ..self.clone() }
     }
 
     /// The same, for the API server of a cluster. What cannot be true in it is held back there.
@@ -188,18 +196,23 @@ impl Client {
 
     /// Sends a request and reads the whole answer.
     pub async fn call(&self, call: Call<'_>) -> Result<Bytes, CallError> {
-        let response = self.send(call).await?;
+        let response = self.send(call, &self.inner.calls).await?;
         whole(response.into_body(), MAX_BODY).await
     }
 
-    /// Sends a request. The answer is a good one, and has only begun.
-    pub async fn send(&self, call: Call<'_>) -> Result<Response<Incoming>, CallError> {
+    /// Sends a request whose answer goes on for long. It is a good one, and has only begun.
+    pub async fn stream(&self, call: Call<'_>) -> Result<Response<Incoming>, CallError> {
+        let Inner { streams, leisurely_streams, .. } = &*self.inner;
+        self.send(call, if self.leisure.is_some() { leisurely_streams } else { streams }).await
+    }
+
+    async fn send(&self, call: Call<'_>, http: &Http) -> Result<Response<Incoming>, CallError> {
         if let Some(leisure) = &self.leisure {
             leisure.take().await;
         }
         self.inner.bucket.take().await;
         let request = self.request(call)?;
-        let answer = tokio::time::timeout(ANSWER_PATIENCE, self.inner.http.request(request)).await;
+        let answer = tokio::time::timeout(ANSWER_PATIENCE, http.request(request)).await;
         let response = answer
             .map_err(|_| CallError::Unreachable(format!("no answer within {ANSWER_PATIENCE:?}")))?
             .map_err(|error| CallError::Unreachable(innermost(&error)))?;
@@ -372,5 +385,41 @@ impl Lines {
         self.buffer.advance(1);
         self.searched = 0;
         Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pilot_base::Clock;
+
+    use super::Client;
+    use crate::access::{Access, Credential, Trust};
+    use crate::pace::Pace;
+
+    struct Held;
+
+    impl Clock for Held {
+        fn now(&self) -> u64 {
+            0
+        }
+    }
+
+    #[tokio::test]
+    async fn all_who_can_wait_have_a_quarter_together() {
+        let access = Access {
+            server: "https://10.0.0.1".to_owned(),
+            server_name: None,
+            trust: Trust::Anybody,
+            identity: None,
+            credential: Credential::None,
+        };
+        let client = Client::new(&access, Pace::default(), Arc::new(Held)).unwrap();
+        let all: Vec<Client> = (0..7).map(|_| client.at_leisure()).collect();
+        let let_through =
+            |client: &Client| (0..160).filter(|_| client.leisure.as_ref().unwrap().wait().is_none()).count();
+        assert_eq!(all.iter().map(let_through).sum::<usize>(), 40);
+        assert!(client.inner.bucket.wait().is_none(), "others are not held up");
     }
 }

@@ -16,16 +16,16 @@ pub(crate) fn resource() -> Resource {
     Resource { content: Content::Metadata, ..all }
 }
 
-/// Finds the definitions of our kinds.
-pub(crate) struct CrdLook;
+/// Finds the definitions of some of our kinds.
+pub(crate) struct CrdLook(pub(crate) Vec<Kind>);
 
 impl Look for CrdLook {
     type Value = Kind;
 
     fn look(&self, object: Tree<'_>) -> Verdict<Kind> {
         match kind_of(object.text_at(&["metadata", "name"])) {
-            Some(kind) => Verdict::Take(kind, Vec::new()),
-            None => Verdict::Ignore,
+            Some(kind) if self.0.contains(&kind) => Verdict::Take(kind, Vec::new()),
+            _ => Verdict::Ignore,
         }
     }
 }
@@ -57,6 +57,23 @@ pub(crate) async fn stored(client: &Client, kind: Kind) -> Result<Option<Resourc
     served.sort_by_key(|v| !v.get("storage").is_some_and(Tree::is_true));
     let version = served.first().map(|v| v.text_at(&["name"]));
     Ok(version.filter(|_| is_served).map(|version| Resource::new(group, version, plural)))
+}
+
+/// The same for who may not read definitions: every caller is told what is served, and in which version if he has no wish.
+pub(crate) async fn served(client: &Client, kind: Kind) -> Result<Option<Resource>, CallError> {
+    let (group, plural) = place_of(kind);
+    let body = client.call(Call::get(&format!("/apis/{group}"))).await?;
+    let document = Document::parse(&body).map_err(CallError::Broken)?;
+    for version in document.tree().get("versions").into_iter().flat_map(Tree::items) {
+        let version = version.text_at(&["version"]);
+        let body = client.call(Call::get(&format!("/apis/{group}/{version}"))).await?;
+        let document = Document::parse(&body).map_err(CallError::Broken)?;
+        let mut kinds = document.tree().get("resources").into_iter().flat_map(Tree::items);
+        if kinds.any(|kind| kind.text_at(&["name"]) == plural) {
+            return Ok(Some(Resource::new(group, version, plural)));
+        }
+    }
+    Ok(None)
 }
 
 /// Where rules of Istio stand if nobody says otherwise.

@@ -12,11 +12,11 @@
 
 mod salvage;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pilot_base::{Millis, Name};
 use pilot_config::{Document, Tree};
+use pilot_model::ConfigId;
 use pilot_source::Doubt;
 use tokio::sync::{mpsc, watch};
 
@@ -30,12 +30,14 @@ use crate::selection::Since;
 const PAGE: &str = "500";
 /// A watch ends by itself after so long, so that the load moves to other API servers.
 const WATCH: Duration = Duration::from_secs(300);
+/// Bookmarks come every minute or so. Who says nothing for longer is asked again: something between us may be gone.
+const SILENCE: Duration = Duration::from_secs(150);
 /// So many changes are told together at most.
 const CHANGES_AT_ONCE: usize = 512;
 /// A watch that is over earlier than this has not been much of one.
 const SHORT: Millis = 1000;
 /// An API server that has just been started does not know yet who may do what. One that goes on refusing means it.
-const SETTLED: Millis = 3000;
+pub(crate) const SETTLED: Millis = 3000;
 
 /// What becomes of a collection.
 #[derive(Debug)]
@@ -71,10 +73,13 @@ impl std::fmt::Display for Trouble {
 pub type Teller<T> = mpsc::Sender<T>;
 
 pub struct Follow<L> {
-    pub client: Client,
+    client: Client,
     /// Where the objects stand now. If that changes, they are listed there.
-    pub place: watch::Receiver<Resource>,
-    pub look: Arc<L>,
+    place: watch::Receiver<Resource>,
+    look: L,
+    known: Known,
+    /// What is usually made of a list that lacks most of what there was.
+    belief: Belief,
 }
 
 /// How a watch ended.
@@ -90,21 +95,47 @@ enum End {
 /// Nobody listens any more.
 struct Deaf;
 
+/// What was listed, and the version of it.
+type Read<T> = Result<(Listing<T>, String), CallError>;
+
 impl<L: Look> Follow<L> {
+    pub fn new(client: Client, place: watch::Receiver<Resource>, look: L) -> Self {
+        Self { client, place, look, known: Known::default(), belief: Belief::Doubts }
+    }
+
+    /// The same for objects that stay where they are.
+    pub fn fixed(client: Client, resource: Resource, look: L) -> Self {
+        let (_, place) = watch::channel(resource);
+        Self::new(client, place, look)
+    }
+
+    /// For who writes what is missing: what is gone is gone, however much it is.
+    #[must_use]
+    pub fn believing(self) -> Self {
+        Self { belief: Belief::Believes, ..self }
+    }
+
+    /// For who goes on where somebody else left off: what was told before is only taken back if it is gone.
+    #[must_use]
+    pub(crate) fn knowing(self, before: impl IntoIterator<Item = (ConfigId, u32)>) -> Self {
+        Self { known: Known::told_before(before), ..self }
+    }
+
     /// Runs until nobody listens. `wrap` says whose update it is.
-    pub async fn run<M: Send>(self, teller: Teller<M>, wrap: impl Fn(Update<L::Value>) -> M + Send) {
+    pub async fn run<M: Send>(mut self, teller: Teller<M>, wrap: impl Fn(Update<L::Value>) -> M + Send) {
         let resource = self.place.borrow().clone();
         let mut following = Following {
-            follow: self,
             to: (teller, wrap),
             resource,
-            known: Known::default(),
+            known: std::mem::take(&mut self.known),
             version: None,
             epoch: 0,
             backoff: Backoff::new(),
             doubt: None,
-            belief: Belief::Doubts,
+            belief: self.belief,
             refused_since: None,
+            erred: false,
+            follow: self,
         };
         while following.step().await.is_ok() {}
     }
@@ -126,6 +157,8 @@ struct Following<L, M, W> {
     /// Of the next list.
     belief: Belief,
     refused_since: Option<Millis>,
+    /// Was an error the last that a watch said?
+    erred: bool,
 }
 
 impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
@@ -186,8 +219,8 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
     async fn list(&mut self) -> Result<(), Deaf> {
         self.resource.clone_from(&self.follow.place.borrow_and_update());
         let epoch = self.follow.look.selection().map_or(0, |selection| selection.epoch());
-        let belief = std::mem::replace(&mut self.belief, Belief::Doubts);
-        let (listing, version) = match self.read(&self.resource, self.known.begin()).await {
+        let belief = std::mem::replace(&mut self.belief, self.follow.belief);
+        let (listing, version) = match self.read(None).await? {
             Ok(read) => read,
             Err(error) => return self.failed(error).await,
         };
@@ -215,27 +248,43 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
         self.doubt = Some((client.doubts().raise(place, collapse.to_string()), collapse));
     }
 
-    /// Everything there is at a place, and the version of it.
-    async fn read(
-        &self,
-        resource: &Resource,
-        mut listing: Listing<L::Value>,
-    ) -> Result<(Listing<L::Value>, String), CallError> {
-        let mut token = String::new();
+    /// Everything there is, or all of one namespace, and the version of it. A page that an API server is too busy for is
+    /// asked for again, as those before it need not be.
+    async fn read(&mut self, namespace: Option<&Name>) -> Result<Read<L::Value>, Deaf> {
+        let mut resource = self.resource.clone();
+        resource.namespace = namespace.cloned().or(resource.namespace);
+        let begin = |known: &Known| namespace.map_or_else(|| known.begin(), |name| known.begin_within(name));
+        let (mut listing, mut token) = (begin(&self.known), String::new());
+        let (mut size, mut patience) = (Some(PAGE), Backoff::new());
         loop {
-            let mut parameters = vec![("limit", PAGE)];
-            if !token.is_empty() {
-                parameters.push(("continue", &token));
-            }
-            let path = resource.query(&parameters);
+            let path = page(&resource, size, &token);
             let call = Call { accept: resource.content.of_list(), ..Call::get(&path) };
-            let body = self.follow.client.call(call).await?;
-            let (version, next) = see(&body, &mut listing, &*self.follow.look)?;
-            if next.is_empty() {
-                return Ok((listing, version));
+            match self.follow.client.call(call).await {
+                Ok(body) => match see(&body, &mut listing, &self.follow.look) {
+                    Ok((version, next)) if next.is_empty() => return Ok(Ok((listing, version))),
+                    Ok((_, next)) => {
+                        token = next;
+                        patience.reset();
+                    }
+                    Err(error) => return Ok(Err(error)),
+                },
+                // It took so long that the API server has forgotten the first page: it is asked for all of it at once.
+                Err(error) if error.status() == Some(410) && !token.is_empty() => {
+                    (listing, token, size) = (begin(&self.known), String::new(), None);
+                }
+                Err(error) if may_pass(&error) && !self.has_moved() => {
+                    let wait = patience.wait(error.retry_after());
+                    self.tell(Update::Trouble(Trouble::Call(error))).await?;
+                    tokio::time::sleep(wait).await;
+                }
+                Err(error) => return Ok(Err(error)),
             }
-            token = next;
         }
+    }
+
+    /// Do the objects stand somewhere else by now?
+    fn has_moved(&self) -> bool {
+        self.follow.place.has_changed().unwrap_or(false)
     }
 
     /// Lists the namespaces whose objects count now and did not before, or the other way round. Tells whether what is known
@@ -252,12 +301,11 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
             if self.resource.namespace.as_ref().is_some_and(|only| *only != namespace) {
                 continue;
             }
-            let resource = Resource { namespace: Some(namespace.clone()), ..self.resource.clone() };
-            let (listing, version) = match self.read(&resource, self.known.begin_within(&namespace)).await {
+            let (listing, version) = match self.read(Some(&namespace)).await? {
                 Ok(read) => read,
                 Err(error) => return Ok(Err(error)),
             };
-            let (changes, collapse) = listing.end(&mut self.known, Belief::Doubts);
+            let (changes, collapse) = listing.end(&mut self.known, self.follow.belief);
             self.known.is_ahead(&namespace, &version);
             self.some(changes).await?;
             if collapse.is_some() {
@@ -292,15 +340,18 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
             Err(error) => return Ok(End::Failed(error)),
         };
         self.well().await?;
-        // Bookmarks come every minute or so; who says nothing after the end is gone.
-        let mut lines = Lines::new(response.into_body(), span + Duration::from_secs(30));
+        let mut lines = Lines::new(response.into_body(), SILENCE);
         loop {
             let line = tokio::select! {
                 line = lines.next() => line,
                 () = moved(&mut self.follow.place) => return Ok(End::Expired),
                 () = told(&mut news) => {
                     match self.catch_up().await? {
-                        Ok(true) => continue,
+                        // What was wrong on the way is well again.
+                        Ok(true) => {
+                            self.well().await?;
+                            continue;
+                        }
                         Ok(false) => return Ok(End::Expired),
                         Err(error) => return Ok(End::Failed(error)),
                     }
@@ -327,7 +378,7 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
             ("timeoutSeconds", &seconds),
         ]);
         let call = Call { accept: self.resource.content.of_watch(), ..Call::get(&path) };
-        self.follow.client.send(call).await
+        self.follow.client.stream(call).await
     }
 
     /// Takes what has come by now. Tells how the watch has ended, if it has.
@@ -335,23 +386,50 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
         let (mut changes, mut line, mut end) = (Vec::new(), Some(first), None);
         while let Some(text) = line {
             let version = self.version.get_or_insert_default();
-            end = hear(&text, version, (&mut self.known, &*self.follow.look), &mut changes);
+            end = hear(&text, version, (&mut self.known, &self.follow.look), &mut changes);
             let goes_on = end.is_none() && changes.len() < CHANGES_AT_ONCE;
             line = if goes_on { lines.ready() } else { None };
         }
         if !changes.is_empty() {
             self.some(changes).await?;
         }
-        if matches!(end, Some(End::Failed(_))) {
-            // What it was about is found in a list.
-            self.version = None;
-        }
+        end = match end {
+            None => {
+                self.erred = false;
+                None
+            }
+            // An error that a watch tells may have passed; the same again would be told for ever.
+            Some(End::Failed(error)) if error.status().is_some() && !self.erred => {
+                self.erred = true;
+                Some(End::Over)
+            }
+            Some(End::Failed(error)) => {
+                // What it was about is found in a list.
+                (self.version, self.erred) = (None, false);
+                Some(End::Failed(error))
+            }
+            ended => ended,
+        };
         if self.doubt.is_some() && self.known.is_settled() {
             self.doubt = None;
             self.well().await?;
         }
         Ok(end)
     }
+}
+
+/// Where a page of a list is; all of it if nothing is said about its size.
+fn page(resource: &Resource, size: Option<&str>, token: &str) -> String {
+    let token = Some(token).filter(|token| !token.is_empty());
+    let parameters = [("limit", size), ("continue", token)];
+    let parameters: Vec<(&str, &str)> =
+        parameters.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    resource.query(&parameters)
+}
+
+/// Might the same question be answered a little later?
+fn may_pass(error: &CallError) -> bool {
+    matches!(error.status(), None | Some(429 | 500..))
 }
 
 /// Reads a page of a list: its version, and what the next page is asked for with.
@@ -435,7 +513,7 @@ fn hear<L: Look>(
         // An error stands in the object.
         _ => {
             let code = object.get("code").and_then(Tree::number).and_then(|code| u16::try_from(code).ok());
-            return Some(if is_expired(code) { End::Expired } else { End::Over });
+            return Some(if is_expired(code) { End::Expired } else { End::Failed(said(object, code)) });
         }
     }
     if !told.is_empty() {
@@ -445,7 +523,17 @@ fn hear<L: Look>(
     None
 }
 
+/// The error that a watch tells.
+fn said(object: Tree<'_>, code: Option<u16>) -> CallError {
+    let text = |field: &str| object.text_at(&[field]).to_owned();
+    let (reason, message) = (text("reason"), text("message"));
+    CallError::Refused { status: code.unwrap_or(500), reason, message, retry_after: None }
+}
+
 /// `410 Gone`, also when a server has not reached the version yet, as after a restore.
 fn is_expired(status: Option<u16>) -> bool {
     matches!(status, Some(410 | 504))
 }
+
+#[cfg(test)]
+mod tests;

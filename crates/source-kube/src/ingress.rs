@@ -22,6 +22,7 @@ use crate::client::Client;
 use crate::follow::{Follow, Trouble, Update};
 use crate::known::{Change, Look, Verdict, What};
 use crate::resource::Resource;
+use crate::tasks;
 
 pub use convert::Ingress;
 
@@ -36,6 +37,10 @@ pub fn ingresses() -> Resource {
 /// Where it stands who is responsible for which of them.
 pub fn ingress_classes() -> Resource {
     Resource::new("networking.k8s.io", "v1", "ingressclasses")
+}
+
+fn services() -> Resource {
+    Resource::new("", "v1", "services")
 }
 
 pub struct IngressSource {
@@ -201,8 +206,7 @@ impl Hub {
         look: L,
         wrap: impl Fn(Update<L::Value>) -> Message + Send + Sync + 'static,
     ) {
-        let (_, place) = watch::channel(resource);
-        let follow = Follow { client: self.source.client.clone(), place, look: Arc::new(look) };
+        let follow = Follow::fixed(self.source.client.clone(), resource, look);
         self.tasks.spawn(follow.run(self.teller.clone(), wrap));
     }
 
@@ -252,10 +256,11 @@ impl Hub {
     /// What is different in a collection; what is wrong with it is noted.
     fn changes<T>(&mut self, who: Who, update: Update<T>) -> Vec<Change<T>> {
         let what = match who {
-            Who::Ingresses => "ingresses",
-            Who::Classes => "ingressclasses",
-            Who::Ports => "services",
+            Who::Ingresses => ingresses(),
+            Who::Classes => ingress_classes(),
+            Who::Ports => services(),
         };
+        let what = what.name();
         let place = Name::from(format!("API server: {what}"));
         match update {
             Update::Changed { whole, changes, .. } => {
@@ -274,11 +279,7 @@ impl Hub {
                     self.pending.remove(&who);
                 }
                 let object = ObjectRef::new("Cluster", Name::empty(), self.source.read.cluster.clone());
-                let issue = Issue::error(
-                    object,
-                    "",
-                    format!("{what}.networking.k8s.io cannot be followed: {trouble}"),
-                );
+                let issue = Issue::error(object, "", format!("{what} cannot be followed: {trouble}"));
                 self.batch.issues.push((place, vec![issue]));
                 Vec::new()
             }
@@ -297,7 +298,9 @@ impl Hub {
 
     /// Tells what is different, once everything is known.
     fn settle(&mut self, settings: IngressSettings) -> Batch {
-        while self.tasks.try_join_next().is_some() {}
+        while let Some(outcome) = self.tasks.try_join_next() {
+            tasks::ended(outcome);
+        }
         if self.settings.as_ref() != Some(&settings) {
             self.settings = Some(settings);
             self.open.extend(self.ingresses.keys().cloned());
@@ -306,7 +309,8 @@ impl Hub {
         if asks && self.ports.is_none() {
             self.ports = Some(BTreeMap::new());
             self.pending.insert(Who::Ports);
-            self.follow(Resource::new("", "v1", "services"), PortsLook, Message::Ports);
+            let namespace = self.source.only_namespace.clone();
+            self.follow(Resource { namespace, ..services() }, PortsLook, Message::Ports);
         }
         if self.pending.is_empty() {
             self.tell();

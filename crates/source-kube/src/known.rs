@@ -10,7 +10,7 @@ use pilot_base::{Hash64, Issue, Name};
 use pilot_config::Tree;
 use pilot_model::ConfigId;
 
-pub(crate) use listing::{Belief, Listing, implausible};
+pub(crate) use listing::{Belief, Listing};
 
 use crate::selection::Selection;
 
@@ -50,6 +50,8 @@ pub trait Look: Send + Sync + 'static {
 pub struct Change<T> {
     pub id: ConfigId,
     pub what: What<T>,
+    /// Was nothing told of it before?
+    pub is_new: bool,
     /// All that is wrong with it now.
     pub issues: Vec<Issue>,
 }
@@ -108,6 +110,13 @@ struct Entry {
 }
 
 impl Known {
+    /// What somebody else told, and how much would be lost with each. In which version is not known.
+    pub(crate) fn told_before(objects: impl IntoIterator<Item = (ConfigId, u32)>) -> Self {
+        let entry = |weight| Entry { version: None, told: true, troubled: false, weight };
+        let objects = objects.into_iter().map(|(id, weight)| (id, entry(weight))).collect();
+        Self { objects, ..Self::default() }
+    }
+
     /// What a watch says: an object is there.
     pub(crate) fn put<L: Look>(&mut self, object: Tree<'_>, look: &L) -> Option<Change<L::Value>> {
         let (id, version) = self.news(object, look)?;
@@ -196,7 +205,7 @@ impl Known {
         self.held.remove(&id);
         self.objects.insert(id.clone(), Entry { version, told, troubled, weight });
         let silent = matches!(what, What::Same) && !troubled && !before.is_some_and(|entry| entry.troubled);
-        (!silent).then_some(Change { id, what, issues })
+        (!silent).then_some(Change { id, what, is_new: !before_told, issues })
     }
 }
 
@@ -204,7 +213,8 @@ fn farewell<T>(id: ConfigId, entry: Entry) -> Option<Change<T>> {
     match (entry.told, entry.troubled) {
         (false, false) => None,
         (told, _) => {
-            Some(Change { id, what: if told { What::Gone } else { What::Same }, issues: Vec::new() })
+            let what = if told { What::Gone } else { What::Same };
+            Some(Change { id, what, is_new: false, issues: Vec::new() })
         }
     }
 }

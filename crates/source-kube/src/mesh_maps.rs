@@ -143,7 +143,8 @@ mod tests {
 
     fn put(maps: &mut MeshMaps, map: usize, mesh: &str) -> (Vec<String>, usize) {
         let texts = Texts { mesh: Some(mesh.to_owned()), networks: None };
-        maps.take(map, vec![Change { id: ConfigId::default(), what: What::Put(texts), issues: vec![] }]);
+        let change = Change { id: ConfigId::default(), what: What::Put(texts), is_new: true, issues: vec![] };
+        maps.take(map, vec![change]);
         let mut batch = Batch::default();
         maps.tell(&mut batch);
         let said = batch.events.iter().filter_map(|event| match event {

@@ -6,9 +6,16 @@ use pilot_model::{ConfigId, Health, Kind, Object};
 
 use crate::known::{Look, Verdict};
 use crate::selection::Selection;
+use crate::sight::Sight;
 
 /// The label that says which control plane a rule is for.
 const REVISION: &str = "istio.io/rev";
+
+/// Is a rule for another revision than ours? Who has no name takes all of them.
+pub fn is_for_another(rule: Tree<'_>, own: &str) -> bool {
+    let label = rule.at(&["metadata", "labels", REVISION]).and_then(Tree::text);
+    !own.is_empty() && label.is_some_and(|revision| revision != own)
+}
 
 /// Looks at the objects of one kind.
 pub(crate) struct ObjectLook {
@@ -20,6 +27,7 @@ pub(crate) struct ObjectLook {
     pub(crate) remote: Option<Name>,
     /// Of which namespaces objects count; of all, if there is none.
     pub(crate) selection: Option<Selection>,
+    pub(crate) sight: Sight,
 }
 
 /// How many endpoints would be lost with an object. Those that cannot be called are no loss.
@@ -34,7 +42,10 @@ impl Look for ObjectLook {
     type Value = Object;
 
     fn selection(&self) -> Option<&Selection> {
-        self.selection.as_ref()
+        match self.kind {
+            Kind::EndpointSlice => Some(self.sight.looks()),
+            _ => self.selection.as_ref(),
+        }
     }
 
     fn weight(&self, object: &Object) -> u32 {
@@ -54,10 +65,7 @@ impl Look for ObjectLook {
         if self.selection.as_ref().is_some_and(|selection| !selection.includes(namespace)) {
             return Verdict::Ignore;
         }
-        if let Some(own) = self.revision.as_ref().filter(|own| !own.is_empty())
-            && let Some(rev) = tree.at(&["metadata", "labels", REVISION]).and_then(Tree::text)
-            && rev != own.as_str()
-        {
+        if self.revision.as_ref().is_some_and(|own| is_for_another(tree, own)) {
             return Verdict::Ignore;
         }
         // Some write slices that belong to no service.
@@ -70,6 +78,9 @@ impl Look for ObjectLook {
             Some((_, _, mut object)) => {
                 if let Some(cluster) = &self.remote {
                     object.move_to(cluster);
+                }
+                if let Object::EndpointSlice(_, slice) = &mut object {
+                    slice.pods = self.sight.pods();
                 }
                 Verdict::Take(object, reading.issues)
             }

@@ -46,10 +46,6 @@ impl Bucket {
         Self { pace, clock, state: Mutex::new(Level { tokens: pace.burst.max(1.0), at }) }
     }
 
-    pub(crate) fn pace(&self) -> Pace {
-        self.pace
-    }
-
     pub(crate) async fn take(&self) {
         while let Some(wait) = self.wait() {
             tokio::time::sleep(wait).await;
@@ -58,7 +54,7 @@ impl Bucket {
 
     /// How long to wait; nothing if a request may be sent, which then counts.
     #[allow(clippy::cast_precision_loss, reason = "milliseconds between two requests are few")]
-    fn wait(&self) -> Option<Duration> {
+    pub(crate) fn wait(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut level = self.state.lock();
         let passed = now.saturating_sub(level.at) as f64 / 1000.0;

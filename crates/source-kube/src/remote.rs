@@ -4,9 +4,9 @@
 //!   secrets ──► one KubeSource for each cluster ──► one source for all of them
 //! ```
 //!
-//! What a cluster told stays while it does not answer, and while its secret is changed: only what the new one does not
-//! know is taken back, and most of it only after a while, or when somebody confirms it. A secret that is gone takes its cluster along, unless it comes
-//! back soon.
+//! What a cluster told stays while it does not answer. If its secret is changed, it is followed in both ways until everything
+//! is known in the new one: then only what is gone is taken back, of each kind, and most of one only after a while, or when
+//! somebody confirms it. A secret that is gone takes its cluster along, unless it comes back soon.
 
 mod cluster;
 mod secrets;
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use self::cluster::{Cluster, Told};
+use self::cluster::{Attempt, Cluster, Told};
 use self::secrets::{Configs, SecretLook, Secrets};
 use crate::access::{Access, Source as KubeconfigOf};
 use crate::client::Client;
@@ -31,6 +31,8 @@ use crate::follow::{Follow, Trouble, Update};
 use crate::pace::Pace;
 use crate::resource::Resource;
 use crate::source::{ClusterOptions, KubeSource, Role};
+use crate::tally::{Became, Heard, Tally};
+use crate::tasks;
 
 /// How other clusters are followed.
 #[derive(Clone)]
@@ -44,6 +46,8 @@ pub struct RemoteOptions {
     /// Who has not told everything so long after it was first heard of is not waited for.
     pub patience: Duration,
     pub only_namespace: Option<Name>,
+    /// For which revision their WorkloadEntries are read, if they are.
+    pub workloads: Option<Name>,
 }
 
 /// A secret that is gone may be about to be written anew.
@@ -55,6 +59,8 @@ pub struct RemoteClusters {
     options: RemoteOptions,
     states: watch::Sender<Vec<ClusterState>>,
     clients: watch::Sender<BTreeMap<Name, Client>>,
+    home: watch::Receiver<bool>,
+    tally: Tally,
 }
 
 /// How other clusters are reached, by their names.
@@ -62,8 +68,22 @@ pub type RemoteClients = watch::Receiver<BTreeMap<Name, Client>>;
 
 impl RemoteClusters {
     pub fn new(client: Client, options: RemoteOptions) -> Self {
-        let home = ClusterState { id: options.home.clone(), secret: String::new(), sync: Sync::Synced };
-        Self { client, options, states: watch::Sender::new(vec![home]), clients: watch::Sender::default() }
+        let (_, home) = watch::channel(true);
+        let states = watch::Sender::new(vec![home_state(&options.home, &home)]);
+        Self { client, options, states, clients: watch::Sender::default(), home, tally: Tally::default() }
+    }
+
+    /// The same where somebody counts what is heard.
+    #[must_use]
+    pub fn counted(self, tally: Tally) -> Self {
+        Self { tally, ..self }
+    }
+
+    /// The same where it takes a while until the cluster that we belong to is known itself.
+    #[must_use]
+    pub fn beside(self, home: watch::Receiver<bool>) -> Self {
+        self.states.send_replace(vec![home_state(&self.options.home, &home)]);
+        Self { home, ..self }
     }
 
     /// How they are reached, from now on.
@@ -102,6 +122,8 @@ struct Fleet {
     options: RemoteOptions,
     states: watch::Sender<Vec<ClusterState>>,
     clients: watch::Sender<BTreeMap<Name, Client>>,
+    home: watch::Receiver<bool>,
+    tally: Tally,
     secrets: Secrets,
     messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     tasks: JoinSet<()>,
@@ -116,12 +138,14 @@ struct Fleet {
 
 impl Fleet {
     fn new(source: RemoteClusters) -> Self {
-        let RemoteClusters { client, options, states, clients } = source;
+        let RemoteClusters { client, options, states, clients, home, tally } = source;
         Self {
             client,
             options,
             states,
             clients,
+            home,
+            tally,
             secrets: Secrets::default(),
             messages: mpsc::channel(CAPACITY),
             tasks: JoinSet::new(),
@@ -134,14 +158,13 @@ impl Fleet {
     }
 
     async fn run(mut self, sink: Sink) {
-        let (_, place) = watch::channel(Resource {
+        let secrets = Resource {
             namespace: Some(self.options.namespace.clone()),
             labels: Some(Name::new("istio/multiCluster=true")),
             ..Resource::new("", "v1", "secrets")
-        });
-        let follow = Follow { client: self.client.clone(), place, look: Arc::new(SecretLook) };
+        };
+        let follow = Follow::fixed(self.client.clone(), secrets, SecretLook);
         self.tasks.spawn(follow.run(self.messages.0.clone(), Message::Secrets));
-        let mut confirmed = self.client.doubts().confirmations();
         loop {
             let due = self.due();
             tokio::select! {
@@ -151,8 +174,8 @@ impl Fleet {
                     None => return,
                 },
                 () = sleep_until(due) => {}
-                // Who could confirm anything is there as long as we are.
-                _ = confirmed.changed() => {}
+                () = changed(&mut self.home) => {}
+                Some(outcome) = self.tasks.join_next() => tasks::ended(outcome),
                 () = sink.closed() => return,
             }
             self.settle();
@@ -173,6 +196,8 @@ impl Fleet {
         match update {
             Update::Changed { whole, changes, .. } => {
                 self.listed |= whole;
+                let became = changes.iter().filter_map(Became::of);
+                became.for_each(|became| self.tally.note(Heard::Secret(became)));
                 changes.into_iter().for_each(|change| self.secrets.hear(change));
                 self.review();
             }
@@ -225,8 +250,12 @@ impl Fleet {
         if *id == self.options.home {
             return Err("is the cluster that this server belongs to; it is followed anyway".to_owned());
         }
-        if let Some(cluster) = self.clusters.get_mut(id).filter(|known| known.config == config) {
+        let mut told = Told::default();
+        if let Some(cluster) = self.clusters.get_mut(id)
+            && cluster.is_reached_by(config, &mut told)
+        {
             cluster.stay(secret);
+            self.pass_on(id, told);
             return Ok(());
         }
         let access =
@@ -234,47 +263,68 @@ impl Fleet {
         let clock = Arc::clone(self.client.clock());
         let client = Client::new(&access, self.options.pace, clock).map_err(|error| error.to_string())?;
         let client = client.of_cluster(id, self.client.doubts().clone());
+        tracing::info!("following cluster {id} at {}, as {secret} says", access.server);
+        let before = self.clusters.get(id).and_then(Cluster::before);
+        let attempt = self.attempt((id, config), client, before);
+        let late = Instant::now() + self.options.patience;
+        let cluster = self.clusters.entry(id.clone()).or_insert_with(|| Cluster::new(late));
+        let told = cluster.begin(secret, attempt);
+        self.pass_on(id, told);
+        Ok(())
+    }
+
+    /// Begins to follow a cluster, and goes on from what is known of it.
+    fn attempt(
+        &mut self,
+        (id, config): (&Name, &str),
+        client: Client,
+        before: Option<BTreeMap<ObjectKey, u32>>,
+    ) -> Attempt {
         self.attempts += 1;
-        let attempt = self.attempts;
+        let number = self.attempts;
         let read = ReadOptions { domain: self.options.domain.clone(), cluster: id.clone(), platform: true };
         let only_namespace = self.options.only_namespace.clone();
-        let options = ClusterOptions { read, role: Role::Remote, only_namespace, settings: None };
-        let source = KubeSource::new(client.clone(), options);
+        let role = Role::Remote { workloads: self.options.workloads.clone() };
+        let options = ClusterOptions { read, role, only_namespace, settings: None };
+        let mut source = KubeSource::new(client.clone(), options).counted(self.tally.clone());
+        let known = before.iter().flat_map(BTreeMap::keys).cloned().collect();
+        if let Some(before) = before {
+            source = source.knowing(before);
+        }
         let (sink, mut batches) = mpsc::channel(CAPACITY);
         let (teller, name) = (self.messages.0.clone(), id.clone());
         let running = self.tasks.spawn(Box::new(source).run(sink));
         let forwarding = self.tasks.spawn(async move {
             while let Some(batch) = batches.recv().await {
-                if teller.send(Message::Batch(name.clone(), attempt, batch)).await.is_err() {
+                if teller.send(Message::Batch(name.clone(), number, batch)).await.is_err() {
                     return;
                 }
             }
         });
-        tracing::info!("following cluster {id} at {}, as {secret} says", access.server);
-        let late = Instant::now() + self.options.patience;
-        let cluster = self.clusters.entry(id.clone()).or_insert_with(|| Cluster::new(late));
-        cluster.begin(secret, config, attempt, vec![running, forwarding]);
-        // What was wrong with the way that it was reached before is wrong no more.
-        self.batch.issues.extend(cluster.forgive().map(|place| (place, Vec::new())));
-        self.clients.send_modify(|clients| drop(clients.insert(id.clone(), client)));
-        Ok(())
+        let tasks = vec![running, forwarding];
+        Attempt { number, config: config.to_owned(), client, tasks, before: known, troubled: BTreeSet::new() }
     }
 
     fn told(&mut self, id: &Name, attempt: u64, batch: Batch) {
-        let Some(cluster) = self.clusters.get_mut(id).filter(|cluster| cluster.attempt == attempt) else {
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        // Two attempts at one cluster may say different things of one place.
+        let place = |place: Name| Name::from(format!("{id} {attempt}: {place}"));
+        let issues: Vec<(Name, Vec<Issue>)> =
+            batch.issues.into_iter().map(|(at, issues)| (place(at), issues)).collect();
+        if !cluster.note(attempt, &issues) {
             return;
-        };
-        let told = cluster.take(batch.events, (id, self.client.doubts()));
-        for (place, issues) in batch.issues {
-            let place = Name::from(format!("{id}: {place}"));
-            cluster.note(&place, &issues);
-            self.batch.issues.push((place, issues));
         }
-        self.pass_on(told);
+        let told = cluster.take(attempt, batch.events);
+        self.batch.issues.extend(issues);
+        self.pass_on(id, told);
     }
 
-    fn pass_on(&mut self, told: Told) {
-        let Told { put, gone } = told;
+    fn pass_on(&mut self, id: &Name, told: Told) {
+        let Told { put, gone, client, forgiven } = told;
+        self.batch.issues.extend(forgiven.into_iter().map(|place| (place, Vec::new())));
+        if let Some(client) = client {
+            self.clients.send_modify(|clients| drop(clients.insert(id.clone(), client)));
+        }
         match &mut self.initial {
             Some(initial) => {
                 initial.extend(put.into_iter().map(|object| (object.key(), object)));
@@ -291,25 +341,22 @@ impl Fleet {
 
     /// What is due now, and whether everybody is known.
     fn settle(&mut self) {
-        while self.tasks.try_join_next().is_some() {}
         let now = Instant::now();
         let ids: Vec<Name> = self.clusters.keys().cloned().collect();
         for id in ids {
             let Some(cluster) = self.clusters.get_mut(&id) else { continue };
             if cluster.gets_late(now) {
+                self.tally.note(Heard::Late(id.clone()));
                 tracing::warn!(
                     "cluster {id} has not told what it has within {:?}; serving without it",
                     self.options.patience
                 );
             }
-            let (told, issues) = cluster.settle(now, &id);
+            let told = cluster.settle(now);
             let is_over = cluster.is_over();
-            if let Some(issues) = issues {
-                self.batch.issues.push((Name::from(format!("{id}: doubt")), issues));
-            }
-            self.pass_on(told);
-            if is_over && let Some(mut cluster) = self.clusters.remove(&id) {
-                self.batch.issues.extend(cluster.forgive().map(|place| (place, Vec::new())));
+            self.pass_on(&id, told);
+            if is_over {
+                self.clusters.remove(&id);
                 self.clients.send_modify(|clients| drop(clients.remove(&id)));
                 tracing::info!("cluster {id} is not followed any more");
             }
@@ -326,7 +373,7 @@ impl Fleet {
     }
 
     fn publish(&self) {
-        let home = ClusterState { id: self.options.home.clone(), secret: String::new(), sync: Sync::Synced };
+        let home = home_state(&self.options.home, &self.home);
         let others = self.clusters.iter().map(|(id, cluster)| ClusterState {
             id: id.clone(),
             secret: cluster.secret.clone(),
@@ -343,5 +390,17 @@ impl Fleet {
             *known = states;
             is_new
         });
+    }
+}
+
+fn home_state(id: &Name, is_known: &watch::Receiver<bool>) -> ClusterState {
+    let sync = if *is_known.borrow() { Sync::Synced } else { Sync::Syncing };
+    ClusterState { id: id.clone(), secret: String::new(), sync }
+}
+
+/// Waits until something else is known; for ever if that will never be.
+async fn changed(known: &mut watch::Receiver<bool>) {
+    if known.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

@@ -50,7 +50,8 @@ impl Default for Selection {
 }
 
 impl Selection {
-    pub(crate) fn includes(&self, namespace: &str) -> bool {
+    /// Do objects in a namespace count?
+    pub fn includes(&self, namespace: &str) -> bool {
         self.inner.lock().includes(namespace)
     }
 
@@ -87,9 +88,16 @@ impl Selection {
         let mut inner = self.inner.lock();
         if inner.selectors != selectors {
             inner.selectors = selectors.to_vec();
-            inner.look_at_all();
-            self.epoch.send_replace(inner.epoch);
+            drop(inner);
+            self.look_again();
         }
+    }
+
+    /// Everything is looked at again, whatever is selected.
+    pub(crate) fn look_again(&self) {
+        let mut inner = self.inner.lock();
+        inner.look_at_all();
+        self.epoch.send_replace(inner.epoch);
     }
 
     /// Notes the labels of a namespace; nothing if it is gone.

@@ -1,23 +1,32 @@
 //! One cluster as a source.
 
+mod collections;
+mod definitions;
+mod parting;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilot_base::{Issue, Name};
+use pilot_base::{Millis, Name};
 use pilot_config::ReadOptions;
 use pilot_model::{ConfigId, Kind, MeshConfig, Object, ObjectKey};
 use pilot_source::{Batch, Event, Running, Sink, Source};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
+use self::parting::Parting;
 use crate::client::{CallError, Client};
 use crate::crds::{self, CrdLook};
-use crate::follow::{Follow, Trouble, Update};
+use crate::follow::{Follow, Update};
 use crate::known::{Change, Look, What};
 use crate::mesh_maps::{MeshMaps, MeshPlace, TextLook, Texts};
 use crate::objects::ObjectLook;
-use crate::resource::{PLATFORM, Resource, platform};
+use crate::resource::{PLATFORM, RULES, Resource, platform};
 use crate::selection::Selection;
+use crate::sight::Sight;
+use crate::tally::{Became, Heard, Tally};
+use crate::tasks;
 use crate::troubles::Troubles;
 
 /// What of a cluster is followed.
@@ -40,7 +49,20 @@ pub enum Role {
         mesh: Option<MeshPlace>,
     },
     /// Only who runs there.
-    Remote,
+    Remote {
+        /// `PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY`: WorkloadEntries for this revision are somebody who runs there, too.
+        workloads: Option<Name>,
+    },
+}
+
+impl Role {
+    /// For which revision rules are read, and which of them.
+    fn rules(&self) -> Option<(&Name, Vec<Kind>)> {
+        match self {
+            Self::Home { rules, .. } => Some((rules.as_ref()?, RULES.map(|(kind, ..)| kind).to_vec())),
+            Self::Remote { workloads } => Some((workloads.as_ref()?, vec![Kind::WorkloadEntry])),
+        }
+    }
 }
 
 /// Updates wait here for the hub; who lists a large collection waits too.
@@ -60,11 +82,40 @@ pub struct KubeSource {
     client: Client,
     options: ClusterOptions,
     found: watch::Sender<BTreeMap<Kind, watch::Receiver<Resource>>>,
+    before: Option<BTreeMap<ObjectKey, u32>>,
+    selection: Selection,
+    synced: watch::Sender<bool>,
+    tally: Tally,
 }
 
 impl KubeSource {
     pub fn new(client: Client, options: ClusterOptions) -> Self {
-        Self { client, options, found: watch::Sender::default() }
+        let (found, synced) = (watch::Sender::default(), watch::Sender::new(false));
+        let (selection, tally) = (Selection::default(), Tally::default());
+        Self { client, options, found, before: None, selection, synced, tally }
+    }
+
+    /// The same where somebody counts what is heard.
+    #[must_use]
+    pub fn counted(self, tally: Tally) -> Self {
+        Self { tally, ..self }
+    }
+
+    /// Whose rules count, for those who follow or change them themselves.
+    pub fn selection(&self) -> Selection {
+        self.selection.clone()
+    }
+
+    /// Whether everything in the cluster is known.
+    pub fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
+    }
+
+    /// The same cluster over another client: what was told over the first, and how much would be lost with each. It begins
+    /// with what is different, and `InitDone` after that; a kind that it may not see stays as it was.
+    #[must_use]
+    pub(crate) fn knowing(self, before: BTreeMap<ObjectKey, u32>) -> Self {
+        Self { before: Some(before), ..self }
     }
 
     /// Where rules stand, for those who follow or change them themselves.
@@ -101,6 +152,8 @@ enum Message {
     Objects(Kind, Update<Object>),
     Crds(Update<Kind>),
     Crd(Kind, Result<Option<Resource>, CallError>),
+    /// The same as the API server tells everybody.
+    Served(Kind, Result<Option<Resource>, CallError>),
     Map(usize, Update<Texts>),
 }
 
@@ -112,16 +165,20 @@ struct Hub {
     messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     /// Empty once everything is known that there was at the beginning.
     pending: BTreeSet<Who>,
-    /// Kinds of rules of which everything was told, as of which epoch of the selection.
+    /// Kinds of which everything was told, as of which epoch of what counts.
     whole: BTreeMap<Kind, u64>,
-    /// What is told when it is.
-    initial: Option<BTreeMap<ObjectKey, Object>>,
+    /// What is told when it is; nothing in the place of what is gone.
+    initial: Option<BTreeMap<ObjectKey, Option<Object>>>,
+    /// What somebody told of this cluster before, by kind.
+    before: Option<BTreeMap<Kind, Vec<(ConfigId, u32)>>>,
     batch: Batch,
     troubles: Troubles,
     /// Where something is wrong.
     troubled: BTreeSet<Name>,
     /// Kinds whose definitions are there.
     defined: BTreeSet<Kind>,
+    /// Those of them whose definitions we may not read, and since when.
+    unread: BTreeMap<Kind, Millis>,
     /// Where rules stand, by kind.
     places: BTreeMap<Kind, watch::Sender<Resource>>,
     /// The same, for others.
@@ -129,12 +186,24 @@ struct Hub {
     mesh: Option<MeshMaps>,
     /// Whose rules count.
     selection: Selection,
+    synced: watch::Sender<bool>,
+    tally: Tally,
+    sight: Sight,
+    parting: Parting,
 }
 
 impl Hub {
     fn new(source: KubeSource) -> Self {
-        let KubeSource { client, options, found } = source;
+        let KubeSource { client, options, found, before, selection, synced, tally } = source;
+        let by_kind = |before: BTreeMap<ObjectKey, u32>| {
+            let mut kinds: BTreeMap<Kind, Vec<(ConfigId, u32)>> = BTreeMap::new();
+            for ((kind, id), weight) in before {
+                kinds.entry(kind).or_default().push((ConfigId { cluster: Name::empty(), ..id }, weight));
+            }
+            kinds
+        };
         Self {
+            before: before.map(by_kind),
             client,
             options,
             found,
@@ -147,9 +216,14 @@ impl Hub {
             troubles: Troubles::default(),
             troubled: BTreeSet::new(),
             defined: BTreeSet::new(),
+            unread: BTreeMap::new(),
             places: BTreeMap::new(),
             mesh: None,
-            selection: Selection::default(),
+            selection,
+            synced,
+            tally,
+            sight: Sight::default(),
+            parting: Parting::default(),
         }
     }
 
@@ -164,11 +238,14 @@ impl Hub {
                     self.select(settings.as_ref());
                     continue;
                 }
+                Some(outcome) = self.tasks.join_next() => {
+                    tasks::ended(outcome);
+                    continue;
+                }
+                () = then(self.parting.due()) => None,
                 () = sink.closed() => return,
             };
-            // We hold a sender ourselves, so there is always more to come.
-            let Some(message) = message else { return };
-            self.take(message);
+            message.into_iter().for_each(|message| self.take(message));
             for _ in 1..AT_ONCE {
                 match self.messages.1.try_recv() {
                     Ok(message) => self.take(message),
@@ -200,12 +277,11 @@ impl Hub {
             let (_, place) = watch::channel(resource);
             self.follow_kind(kind, place);
         }
-        let Role::Home { rules, mesh } = self.options.role.clone() else { return };
-        if rules.is_some() {
+        if let Some((_, kinds)) = self.options.role.rules() {
             self.pending.insert(Who::Crds);
-            self.follow(crds::resource(), CrdLook, Message::Crds);
+            self.follow(crds::resource(), CrdLook(kinds), Message::Crds);
         }
-        if let Some(place) = mesh {
+        if let Role::Home { mesh: Some(place), .. } = self.options.role.clone() {
             for (i, map) in place.maps.iter().enumerate() {
                 self.pending.insert(Who::Map(i));
                 self.follow(place.resource(map), TextLook, move |update| Message::Map(i, update));
@@ -220,32 +296,37 @@ impl Hub {
         look: L,
         wrap: impl Fn(Update<L::Value>) -> Message + Send + Sync + 'static,
     ) {
-        let (_, place) = watch::channel(resource);
-        let follow = Follow { client: self.client.clone(), place, look: Arc::new(look) };
+        let follow = Follow::fixed(self.client.clone(), resource, look);
         self.tasks.spawn(follow.run(self.messages.0.clone(), wrap));
     }
 
     fn follow_kind(&mut self, kind: Kind, place: watch::Receiver<Resource>) {
         self.pending.insert(Who::Kind(kind));
-        let (revision, remote) = match &self.options.role {
-            Role::Home { rules, .. } => (rules.clone().filter(|_| !PLATFORM.contains(&kind)), None),
-            Role::Remote => (None, Some(self.options.read.cluster.clone())),
-        };
+        let rules = self.options.role.rules().filter(|_| !PLATFORM.contains(&kind));
+        let revision = rules.map(|(revision, _)| revision.clone());
+        let is_remote = matches!(self.options.role, Role::Remote { .. });
+        let remote = is_remote.then(|| self.options.read.cluster.clone());
         // What services are made of is told all the same: who needs it knows the namespaces as well.
         let selection = Some(self.selection.clone()).filter(|_| !PLATFORM.contains(&kind));
-        let options = self.options.read.clone();
-        let look = Arc::new(ObjectLook { kind, options, revision, remote, selection });
-        let follow = Follow { client: self.client.clone(), place, look };
+        let (options, sight) = (self.options.read.clone(), self.sight.clone());
+        let look = ObjectLook { kind, options, revision, remote, selection, sight };
+        let before = self.before.as_mut().and_then(|before| before.remove(&kind)).unwrap_or_default();
+        let follow = Follow::new(self.client.clone(), place, look).knowing(before);
         self.tasks.spawn(follow.run(self.messages.0.clone(), move |update| Message::Objects(kind, update)));
     }
 
     fn take(&mut self, message: Message) {
         match message {
             Message::Objects(kind, update) => {
-                let who = Who::Kind(kind);
-                if let Some(changes) = self.changes(who, update) {
-                    changes.into_iter().for_each(|change| self.object(kind, change));
+                let lists = matches!(update, Update::Changed { whole: true, .. });
+                let Some(mut changes) = self.changes(Who::Kind(kind), update) else { return };
+                if kind == Kind::Pod {
+                    changes.iter().for_each(|change| self.parting.forget(&change.id));
+                    if lists && self.initial.is_none() {
+                        changes = self.parting.keep(changes);
+                    }
                 }
+                changes.into_iter().for_each(|change| self.object(kind, change));
             }
             Message::Crds(update) => {
                 if let Some(changes) = self.changes(Who::Crds, update) {
@@ -253,97 +334,40 @@ impl Hub {
                 }
             }
             Message::Crd(kind, found) => self.definition(kind, found),
-            Message::Map(i, update) => {
-                if let (Some(changes), Some(mesh)) = (self.changes(Who::Map(i), update), &mut self.mesh) {
-                    mesh.take(i, changes);
-                    // Before all of them are known nothing is told of any.
-                    if !self.pending.iter().any(|who| matches!(who, Who::Map(_))) {
-                        mesh.tell(&mut self.batch);
-                        if let Some(settings) = mesh.settings() {
-                            self.selection.select(&settings.discovery_selectors);
-                        }
-                    }
-                }
-            }
+            Message::Served(kind, found) => self.served(kind, found),
+            Message::Map(i, update) => self.map(i, update),
         }
     }
 
-    /// What is different in a collection; what is wrong with it is noted.
-    fn changes<T>(&mut self, who: Who, update: Update<T>) -> Option<Vec<Change<T>>> {
-        let name = self.name_of(who);
-        match update {
-            Update::Changed { whole, epoch, changes } => {
-                if whole {
-                    match who {
-                        // What it has told may be of no use, if it was not known then whose rules count.
-                        Who::Kind(kind) if !PLATFORM.contains(&kind) => drop(self.whole.insert(kind, epoch)),
-                        _ => drop(self.pending.remove(&who)),
-                    }
-                }
-                return Some(changes);
-            }
-            Update::Well => {
-                if self.troubles.well(&name) {
-                    self.tell_troubles();
-                }
-            }
-            Update::Trouble(trouble) => {
-                let is_missing = matches!(&trouble, Trouble::Call(error) if error.status() == Some(404));
-                let is_forbidden = matches!(trouble, Trouble::Forbidden(_));
-                let is_undefined = is_missing
-                    && matches!(who, Who::Kind(kind) if !PLATFORM.contains(&kind) && !self.defined.contains(&kind));
-                // What we may not see does not keep the rest from being served; nor do rules of a kind that is not there.
-                if is_forbidden || is_undefined {
-                    self.pending.remove(&who);
-                }
-                if is_forbidden && who == Who::Crds {
-                    self.assume_definitions();
-                }
-                if !is_undefined && self.troubles.note(name, &trouble) {
-                    self.tell_troubles();
-                }
-            }
+    fn map(&mut self, i: usize, update: Update<Texts>) {
+        let was_awaited = self.pending.contains(&Who::Map(i));
+        let changes = self.changes(Who::Map(i), update);
+        let is_awaited = self.pending.iter().any(|who| matches!(who, Who::Map(_)));
+        let news = changes.is_some() || (was_awaited && !self.pending.contains(&Who::Map(i)));
+        let Some(mesh) = &mut self.mesh else { return };
+        changes.into_iter().for_each(|changes| mesh.take(i, changes));
+        // Before all of them are known, as far as we may see them, nothing is told of any.
+        if is_awaited || !news {
+            return;
         }
-        None
-    }
-
-    fn name_of(&self, who: Who) -> String {
-        match who {
-            Who::Kind(kind) => match self.places.get(&kind) {
-                Some(place) => place.borrow().name(),
-                None => platform(kind).name(),
-            },
-            Who::Crds | Who::Crd(_) => crds::resource().name(),
-            Who::Map(_) => "configmaps".to_owned(),
-        }
-    }
-
-    fn tell_troubles(&mut self) {
-        let issues = self.troubles.issues(&self.options.read.cluster, &self.client);
-        self.note(Name::new("API server"), issues);
-    }
-
-    /// What is well and was well is not worth a word.
-    fn note(&mut self, place: Name, issues: Vec<Issue>) {
-        let was_troubled = self.troubled.contains(&place);
-        if issues.is_empty() {
-            self.troubled.remove(&place);
-        } else {
-            self.troubled.insert(place.clone());
-        }
-        if was_troubled || !issues.is_empty() {
-            self.batch.issues.push((place, issues));
+        mesh.tell(&mut self.batch);
+        if let Some(settings) = mesh.settings() {
+            self.selection.select(&settings.discovery_selectors);
         }
     }
 
     fn object(&mut self, kind: Kind, change: Change<Object>) {
-        let Change { id, what, issues } = change;
+        if let Some(became) = Became::of(&change) {
+            self.tally.note(Heard::Object(kind, became));
+        }
+        let Change { id, what, mut issues, .. } = change;
         let place = Name::from(id.object(kind).to_string());
-        let cluster = match &self.options.role {
-            Role::Remote => self.options.read.cluster.clone(),
-            Role::Home { .. } => Name::empty(),
-        };
-        let key = (kind, ConfigId { cluster, ..id });
+        let mut key = (kind, id);
+        if matches!(self.options.role, Role::Remote { .. }) {
+            key.1.cluster = self.options.read.cluster.clone();
+            // There may be another of the same name in our own cluster.
+            issues.iter_mut().for_each(|issue| issue.object = key.1.object(kind));
+        }
         if kind == Kind::Namespace {
             let labels = match &what {
                 What::Put(Object::Namespace(_, namespace)) => Some(Some(namespace.labels.clone())),
@@ -356,11 +380,11 @@ impl Hub {
         }
         match (what, &mut self.initial) {
             (What::Put(object), Some(initial)) => {
-                initial.insert(key, object);
+                initial.insert(key, Some(object));
             }
             (What::Put(object), None) => self.batch.events.push(Event::Apply(object)),
             (What::Gone, Some(initial)) => {
-                initial.remove(&key);
+                initial.insert(key, None);
             }
             (What::Gone, None) => self.batch.events.push(Event::Delete(key)),
             (What::Same, _) => {}
@@ -368,109 +392,43 @@ impl Hub {
         self.note(place, issues);
     }
 
-    fn definitions(&mut self, changes: Vec<Change<Kind>>) {
-        for change in changes {
-            match change.what {
-                What::Put(kind) => {
-                    self.defined.insert(kind);
-                    // Rules of a kind that comes later are not waited for.
-                    if self.initial.is_some() {
-                        self.pending.insert(Who::Crd(kind));
-                    }
-                    self.ask_for_definition(kind);
-                }
-                What::Gone => {
-                    self.defined.retain(|kind| crds::kind_of(&change.id.name) != Some(*kind));
-                }
-                What::Same => {}
-            }
-        }
-        let missing = crds::missing(&self.defined, &self.options.read.cluster);
-        self.note(Name::new("CRDs"), missing);
-    }
-
-    /// Who may not see definitions tries what Istio serves today.
-    fn assume_definitions(&mut self) {
-        for (kind, resource) in crds::usual() {
-            if !self.places.contains_key(&kind) {
-                self.definition(kind, Ok(Some(resource)));
-            }
-        }
-    }
-
-    fn ask_for_definition(&mut self, kind: Kind) {
-        let (client, teller) = (self.client.clone(), self.messages.0.clone());
-        self.tasks.spawn(async move {
-            let found = crds::stored(&client, kind).await;
-            // A hub that is gone does not want to know.
-            let _gone = teller.send(Message::Crd(kind, found)).await;
-        });
-    }
-
-    fn definition(&mut self, kind: Kind, found: Result<Option<Resource>, CallError>) {
-        match found {
-            Ok(Some(mut resource)) => {
-                resource.namespace.clone_from(&self.options.only_namespace);
-                self.pending.remove(&Who::Crd(kind));
-                match self.places.get(&kind) {
-                    Some(place) => {
-                        place.send_if_modified(|known| {
-                            let is_new = *known != resource;
-                            known.clone_from(&resource);
-                            is_new
-                        });
-                    }
-                    None => {
-                        let (sender, place) = watch::channel(resource);
-                        self.places.insert(kind, sender);
-                        self.found.send_modify(|found| drop(found.insert(kind, place.clone())));
-                        self.follow_kind(kind, place);
-                        if self.initial.is_none() {
-                            self.pending.remove(&Who::Kind(kind));
-                        }
-                    }
-                }
-            }
-            // It will say so when it is served; until then it is as if it were not there.
-            Ok(None) => {
-                self.pending.remove(&Who::Crd(kind));
-            }
-            Err(error) if matches!(error.status(), Some(403 | 404)) => {
-                self.pending.remove(&Who::Crd(kind));
-            }
-            Err(_) if self.defined.contains(&kind) => self.ask_again(kind),
-            Err(_) => {}
-        }
-    }
-
-    fn ask_again(&mut self, kind: Kind) {
-        let (client, teller) = (self.client.clone(), self.messages.0.clone());
-        self.tasks.spawn(async move {
-            tokio::time::sleep(crate::pace::jitter(std::time::Duration::from_secs(1))).await;
-            let found = crds::stored(&client, kind).await;
-            let _gone = teller.send(Message::Crd(kind, found)).await;
-        });
-    }
-
     /// Everything is told at once, as soon as everything is known.
     fn settle(&mut self) {
-        while self.tasks.try_join_next().is_some() {}
-        if self.initial.is_none() {
-            return;
-        }
-        let epoch = self.selection.epoch();
-        // Rules that were listed before it was known whose rules count are listed again.
-        let is_whole = |kind: &Kind| self.whole.get(kind).is_some_and(|as_of| *as_of >= epoch);
-        if !self.pending.iter().all(|who| matches!(who, Who::Kind(kind) if is_whole(kind))) {
+        self.parting.gone().into_iter().for_each(|change| self.object(Kind::Pod, change));
+        if self.initial.is_none() || !self.pending.iter().all(|who| self.is_known(*who)) {
             return;
         }
         self.pending.clear();
-        if let Some(initial) = self.initial.take() {
-            tracing::info!("cluster {}: {} objects", self.options.read.cluster, initial.len());
-            self.batch.events.push(Event::Init);
-            self.batch.events.extend(initial.into_values().map(Event::InitApply));
-            self.batch.events.push(Event::InitDone);
+        let Some(initial) = self.initial.take() else { return };
+        self.synced.send_replace(true);
+        tracing::info!("cluster {}: {} objects", self.options.read.cluster, initial.len());
+        let events = &mut self.batch.events;
+        if self.before.take().is_some() {
+            let event = |(key, object)| match object {
+                Some(object) => Event::Apply(object),
+                None => Event::Delete(key),
+            };
+            events.extend(initial.into_iter().map(event));
+        } else {
+            events.push(Event::Init);
+            events.extend(initial.into_values().flatten().map(Event::InitApply));
         }
+        events.push(Event::InitDone);
+    }
+
+    /// What was listed before it was known what counts is listed again.
+    fn is_known(&self, who: Who) -> bool {
+        let Who::Kind(kind) = who else { return false };
+        let epoch = if kind == Kind::EndpointSlice { self.sight.looks() } else { &self.selection }.epoch();
+        self.whole.get(&kind).is_some_and(|as_of| *as_of >= epoch)
+    }
+}
+
+/// Waits until then; for ever if nothing is due.
+async fn then(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -10,13 +10,33 @@ use crate::follow::Trouble;
 /// What is wrong with each collection now.
 #[derive(Default)]
 pub(crate) struct Troubles {
-    by_resource: BTreeMap<String, Trouble>,
+    by_resource: BTreeMap<String, (Trouble, Upshot)>,
+}
+
+/// What becomes of the rest while we may not see a collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Upshot {
+    GoesOn,
+    Waits,
+    /// What was known of it.
+    Stays,
+}
+
+impl Upshot {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::GoesOn => "all else goes on without it",
+            Self::Waits => "nobody is served before that",
+            Self::Stays => "what was known of it stays",
+        }
+    }
 }
 
 impl Troubles {
     /// Tells whether something is different.
-    pub(crate) fn note(&mut self, resource: String, trouble: &Trouble) -> bool {
-        self.by_resource.insert(resource, trouble.clone()).is_none_or(|before| before != *trouble)
+    pub(crate) fn note(&mut self, resource: String, trouble: &Trouble, upshot: Upshot) -> bool {
+        let before = self.by_resource.insert(resource, (trouble.clone(), upshot));
+        before.is_none_or(|(before, meant)| before != *trouble || meant != upshot)
     }
 
     pub(crate) fn well(&mut self, resource: &str) -> bool {
@@ -29,10 +49,11 @@ impl Troubles {
         let mut messages = Vec::new();
         // Of those that have the same reason the first speaks for all.
         let mut common: BTreeMap<&str, String> = BTreeMap::new();
-        for (resource, trouble) in &self.by_resource {
+        for (resource, (trouble, upshot)) in &self.by_resource {
             match trouble {
                 Trouble::Forbidden(error) => messages.push(format!(
-                    "{resource}: {error}; grant get, list and watch on {resource}; all else goes on without it"
+                    "{resource}: {error}; grant get, list and watch on {resource}; {}",
+                    upshot.as_str()
                 )),
                 Trouble::Call(error) => {
                     let reason = reason(error);
@@ -68,7 +89,7 @@ mod tests {
 
     use pilot_base::{Clock, Name};
 
-    use super::Troubles;
+    use super::{Troubles, Upshot};
     use crate::access::{Access, Credential, Trust};
     use crate::client::{CallError, Client};
     use crate::follow::Trouble;
@@ -98,15 +119,17 @@ mod tests {
     fn a_silent_server_is_one_issue_and_a_refusal_is_its_own() {
         let mut troubles = Troubles::default();
         let gone = Trouble::Call(CallError::Unreachable("connection refused".to_owned()));
-        assert!(troubles.note("pods".to_owned(), &gone));
-        assert!(!troubles.note("pods".to_owned(), &gone));
-        troubles.note("services".to_owned(), &gone);
+        assert!(troubles.note("pods".to_owned(), &gone, Upshot::GoesOn));
+        assert!(!troubles.note("pods".to_owned(), &gone, Upshot::GoesOn));
+        troubles.note("services".to_owned(), &gone, Upshot::GoesOn);
         let message = "nodes is forbidden: User \"bob\" cannot list resource".to_owned();
         let forbidden =
             CallError::Refused { status: 403, reason: "Forbidden".to_owned(), message, retry_after: None };
-        troubles.note("nodes".to_owned(), &Trouble::Forbidden(forbidden));
+        let forbidden = Trouble::Forbidden(forbidden);
+        assert!(troubles.note("nodes".to_owned(), &forbidden, Upshot::Waits));
+        assert!(troubles.note("nodes".to_owned(), &forbidden, Upshot::GoesOn));
         let collapse = Collapse { of: Lost::Endpoints, had: 50, gone: 40 };
-        troubles.note("endpointslices".to_owned(), &Trouble::Collapse(collapse));
+        troubles.note("endpointslices".to_owned(), &Trouble::Collapse(collapse), Upshot::GoesOn);
         let issues = troubles.issues(&Name::new("east"), &client());
         let text: Vec<String> = issues.iter().map(ToString::to_string).collect();
         assert_eq!(text.len(), 3, "{text:?}");

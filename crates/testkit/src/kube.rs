@@ -1,5 +1,7 @@
 //! A real etcd and a real kube-apiserver, which end with the test.
 
+mod audit;
+mod chart;
 mod installed;
 
 use std::net::SocketAddr;
@@ -14,6 +16,9 @@ use pilot_source_kube::{Access, Call, Client, KubeconfigOf, Pace};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tokio::process::Command;
+
+pub use audit::Request;
+pub use installed::{MANIFESTS, our_rules};
 
 use crate::process::{Process, free_address};
 use crate::tools::Tools;
@@ -42,7 +47,8 @@ impl KubeServer {
             format!("{ADMIN},admin,admin-uid,\"system:masters\"\nbob-token,bob,bob-uid,\"people\"\n");
         std::fs::write(folder.join("tokens.csv"), tokens)?;
         let (etcd_at, address) = ([free_address()?, free_address()?], free_address()?);
-        let more: Vec<String> = more.iter().map(|flag| (*flag).to_owned()).collect();
+        let more =
+            more.iter().map(|flag| (*flag).to_owned()).chain(audit::flags(folder)?).collect::<Vec<_>>();
         let etcd = start_etcd(folder, etcd_at)?;
         let api = start_api(folder, etcd_at[0], address, &more)?;
         let config = kubeconfig(folder, address, ADMIN)?;

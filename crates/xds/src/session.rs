@@ -221,6 +221,11 @@ impl Session {
         self.stands[type_url.index()].as_ref().filter(|_| is_quiet).map(|moment| moment.version)
     }
 
+    /// What the client has accepted of a type, in order of names.
+    pub fn held(&self, type_url: TypeUrl) -> Vec<Arc<Encoded>> {
+        self.watch(type_url).map(Watch::held).unwrap_or_default()
+    }
+
     /// Resources that the client refuses as they are now.
     pub fn refused(&self) -> impl Iterator<Item = (TypeUrl, &Name)> {
         let watched = TypeUrl::ALL.into_iter().filter_map(|t| Some((t, self.watch(t)?)));

@@ -1,5 +1,5 @@
 use pilot_base::Name;
-use pilot_model::{Address, EndpointSlice, Health, Protocol, SliceEndpoint, SlicePort};
+use pilot_model::{Address, EndpointSlice, Health, PodSight, Protocol, SliceEndpoint, SlicePort};
 use serde::Deserialize;
 
 use crate::check::Check;
@@ -86,7 +86,8 @@ pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) 
     let (ipv6, service) = (slice.address_type == "IPv6", service.clone());
     if slice.address_type == "FQDN" {
         check.warn("addressType", "endpoints that are names are not used; only IPv4 and IPv6 are");
-        return Some(EndpointSlice { service, ipv6, ports: Vec::new(), endpoints: Vec::new() });
+        let pods = PodSight::Clear;
+        return Some(EndpointSlice { service, ipv6, ports: Vec::new(), endpoints: Vec::new(), pods });
     }
     let mut endpoints = Vec::new();
     for (i, item) in slice.endpoints.into_iter().enumerate() {
@@ -97,7 +98,8 @@ pub(crate) fn decode_slice(meta: &Meta, node: &Node<'_>, check: &mut Check<'_>) 
         }
         endpoints.push(SliceEndpoint { addresses, health, pod: pod(item.target_ref) });
     }
-    Some(EndpointSlice { service, ipv6, ports: ports(slice.ports, "ports", check), endpoints })
+    let ports = ports(slice.ports, "ports", check);
+    Some(EndpointSlice { service, ipv6, ports, endpoints, pods: PodSight::Clear })
 }
 
 /// `v1 Endpoints`: named like its service; each subset is what a slice is.
@@ -121,7 +123,8 @@ pub(crate) fn decode_endpoints(
             }
         }
         let ports = ports(subset.ports, &format!("{path}.ports"), check);
-        slices.push(EndpointSlice { service: meta.id.name.clone(), ipv6: false, ports, endpoints });
+        let (service, pods) = (meta.id.name.clone(), PodSight::Clear);
+        slices.push(EndpointSlice { service, ipv6: false, ports, endpoints, pods });
     }
     Some(slices)
 }

@@ -10,7 +10,7 @@ use pilot_config::ReadOptions;
 use pilot_source::{Doubts, Source};
 use pilot_source_kube::{
     Access, AccessError, Client, ClusterOptions, IngressSource, KubeSource, MeshPlace, Pace, RemoteClusters,
-    RemoteOptions, Role, Surroundings,
+    RemoteOptions, Role, Surroundings, Tally,
 };
 
 use super::{Home, MeshSettings, Sources};
@@ -64,10 +64,12 @@ pub(super) fn open(
         home: cluster,
         pace,
         patience: env.span("PILOT_REMOTE_CLUSTER_TIMEOUT").unwrap_or(REMOTE_PATIENCE),
+        workloads: env
+            .flag("PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY")
+            .unwrap_or(true)
+            .then(|| Name::new(revision)),
         only_namespace: only_namespace.clone(),
     };
-    let remote = RemoteClusters::new(client.clone(), remote);
-    let (clusters, remotes) = (remote.states(), remote.clients());
     let ingresses = args.config_dir.is_none().then(|| IngressSource {
         client: client.clone(),
         read: options.read.clone(),
@@ -76,12 +78,16 @@ pub(super) fn open(
         mesh: settings,
     });
     let ingress_namespace = ingresses.as_ref().map(|ingresses| ingresses.namespace.clone());
-    let source = KubeSource::new(client.clone(), options);
-    let places = source.places();
+    let tally = Tally::default();
+    let source = KubeSource::new(client.clone(), options).counted(tally.clone());
+    let (places, selection) = (source.places(), source.selection());
+    let remote = RemoteClusters::new(client.clone(), remote).beside(source.synced()).counted(tally.clone());
+    let (clusters, remotes) = (remote.states(), remote.clients());
     let mut sources: Vec<Box<dyn Source>> = vec![Box::new(source), Box::new(remote)];
     if let Some(ingresses) = ingresses {
         sources.push(Box::new(ingresses));
     }
-    let home = Home { client, places, ingress_namespace, only_namespace, remotes };
-    Ok(Some(Sources { sources, clusters, doubts, home: Some(home) }))
+    let revision = Name::new(revision);
+    let home = Home { client, places, ingress_namespace, only_namespace, remotes, revision, selection };
+    Ok(Some(Sources { sources, clusters, doubts, tally, home: Some(home) }))
 }

@@ -188,29 +188,33 @@ fn changed(entry: &Value, annotations: &Value) -> Value {
     json!({"metadata": {"resourceVersion": version, "annotations": annotations}})
 }
 
-/// What to write when a workload has come at a time; nothing if somebody else has written something newer.
-pub(crate) fn connected(entry: &Value, controller: &str, at: Nanos) -> Option<Value> {
-    let left_later = time_of(entry, DISCONNECTED).is_some_and(|left| left > at);
-    let came = time_of(entry, CONNECTED);
-    let came_later = came.is_some_and(|came| came > at);
-    let is_known = annotation(entry, CONTROLLER) == controller && came.is_some_and(|came| came >= at);
-    if left_later || came_later || is_known {
-        return None;
+/// When a workload came, as it stands in its entry, and what to write for that; nothing if it stands there already. What is
+/// connected here is so whatever others wrote: their clocks may be ahead of ours, so what we write is later than all of it.
+pub(crate) fn connected(entry: &Value, controller: &str, at: Nanos) -> (Nanos, Option<Value>) {
+    let (came, left) = (time_of(entry, CONNECTED), time_of(entry, DISCONNECTED));
+    if let Some(came) = came.filter(|came| *came >= at)
+        && annotation(entry, CONTROLLER) == controller
+        && annotation(entry, DISCONNECTED).is_empty()
+    {
+        return (came, None);
     }
+    let at = [came, left].into_iter().flatten().fold(at, |at, stands| at.max(stands.saturating_add(1)));
     let annotations = json!({CONTROLLER: controller, CONNECTED: timestamp(at), DISCONNECTED: null});
-    Some(changed(entry, &annotations))
+    (at, Some(changed(entry, &annotations)))
 }
 
-/// What to write when a workload that came at one time has left at another; nothing if it is back already.
+/// What to write when a workload that came at one time has left at another; nothing if it is back already, or somebody else's.
 pub(crate) fn disconnected(entry: &Value, controller: &str, (came, left): (Nanos, Nanos)) -> Option<Value> {
-    let is_back = time_of(entry, CONNECTED).is_some_and(|at| at > came || at > left);
+    let is_back = time_of(entry, CONNECTED).is_some_and(|at| at > came);
     if is_back || annotation(entry, CONTROLLER) != controller {
         return None;
     }
+    let left = left.max(came.saturating_add(1));
     Some(changed(entry, &json!({CONNECTED: null, DISCONNECTED: timestamp(left)})))
 }
 
-/// What to write when a workload's health was told at a time; nothing if that is known.
+/// What to write when a workload's health was told at a time; nothing if that is known. Of what one server is told the newest
+/// is written, and only while the workload is connected to it, so times that others wrote do not matter.
 pub(crate) fn health(
     entry: &Value,
     controller: &str,
@@ -226,8 +230,7 @@ pub(crate) fn health(
     let conditions = entry["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let known = conditions.iter().find(|condition| condition["type"] == HEALTHY);
     let text = |field: &str| known.map_or("", |condition| condition[field].as_str().unwrap_or_default());
-    let is_older = parse(text("lastProbeTime")).is_some_and(|probed| probed > at);
-    if is_older || (text("status") == status && text("message") == message) {
+    if text("status") == status && text("message") == message {
         return None;
     }
     let now = timestamp(at);

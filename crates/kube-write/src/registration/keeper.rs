@@ -15,9 +15,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::entry::{self, CONNECTED, CONTROLLER, DISCONNECTED, Farewell, GROUP, Mark};
-use super::{Pending, Registration, Shown, get};
+use super::entry::{self, CONNECTED, CONTROLLER, DISCONNECTED, Farewell, GROUP, Mark, Nanos, Workload};
+use super::scribe::Scribe;
+use super::{Pending, Registration, Shown};
 use crate::attempts::{Attempts, is_left, until};
+use crate::object::read;
 
 const CAPACITY: usize = 64;
 /// Entries that somebody else's workloads left are given so much more time: he is to look after them first.
@@ -28,7 +30,7 @@ const FAREWELLS: Duration = Duration::from_secs(1);
 /// Runs beside a [`Registration`].
 pub struct Keeper {
     registration: Registration,
-    client: Client,
+    scribe: Scribe,
     pending: BTreeMap<ConfigId, Pending>,
     away: BTreeMap<ConfigId, Away>,
     writing: Attempts<ConfigId>,
@@ -78,8 +80,9 @@ enum Message {
 
 impl Keeper {
     pub(super) fn new(registration: Registration) -> Self {
+        let client = registration.0.client.at_leisure();
         Self {
-            client: registration.0.client.at_leisure(),
+            scribe: Scribe { registration: registration.clone(), client },
             registration,
             pending: BTreeMap::new(),
             away: BTreeMap::new(),
@@ -98,8 +101,14 @@ impl Keeper {
         tokio::pin!(stop);
         loop {
             self.listen();
-            self.write().await;
-            self.give_up().await;
+            let work = async {
+                self.write().await;
+                self.give_up().await;
+            };
+            tokio::select! {
+                () = work => {}
+                () = &mut stop => break,
+            }
             let due = self.due();
             tokio::select! {
                 () = register.notes.news.notified() => {}
@@ -120,8 +129,8 @@ impl Keeper {
         let _late = tokio::time::timeout(FAREWELLS, farewells).await;
         self.listen();
         // There is no time to wait any more.
-        self.writing = Attempts::new("entries of workloads that left now are not up to date");
-        self.write().await;
+        let client = register.client.clone();
+        Scribe { client, ..self.scribe }.write_all(self.pending).await;
     }
 
     /// When there is something to do though nobody says anything.
@@ -139,12 +148,12 @@ impl Keeper {
         let (client, mut places, to) = (register.client.clone(), register.places.clone(), teller.clone());
         tasks.spawn(async move {
             let Some(place) = place_of(&mut places, Kind::WorkloadEntry).await else { return };
-            follow_metadata(Follow { client, place, look: Arc::new(EntryLook) }, to, Message::Entries).await;
+            follow_metadata((client, place, EntryLook), to, Message::Entries).await;
         });
         let (client, mut places, to) = (register.client.clone(), register.places.clone(), teller.clone());
         tasks.spawn(async move {
             let Some(place) = place_of(&mut places, Kind::WorkloadGroup).await else { return };
-            follow_metadata(Follow { client, place, look: Arc::new(GroupLook) }, to, Message::Groups).await;
+            follow_metadata((client, place, GroupLook), to, Message::Groups).await;
         });
     }
 
@@ -160,18 +169,29 @@ impl Keeper {
     async fn hear(&mut self, message: Message) {
         match message {
             Message::Entries(Update::Changed { changes, .. }) => {
+                let mut untrue = Vec::new();
                 for Change { id, what, .. } in changes {
+                    // Whoever is here has not left, and has an entry, whatever others made of it.
+                    if matches!(&what, What::Put(Seen { mark: Some(Mark::Left(_)), .. }) | What::Gone) {
+                        untrue.extend(self.here(|present| *present == id));
+                    }
                     match what {
                         What::Put(seen) => self.see(id, seen),
                         What::Gone => drop(self.away.remove(&id)),
                         What::Same => {}
                     }
                 }
+                self.enter_again(untrue).await;
             }
             Message::Groups(Update::Changed { changes, .. }) => {
                 let new = changes.into_iter().filter(|change| matches!(change.what, What::Put(())));
+                // One that is new, or was made anew: entries of it went with the old one, but workloads may still be there.
                 for Change { id, .. } in new {
-                    self.enter_again(&id).await;
+                    let of_group = |workload: &Workload| {
+                        workload.group == id.name && workload.id.namespace == id.namespace
+                    };
+                    let here = self.here(|_| true).into_iter().filter(|(workload, _)| of_group(workload));
+                    self.enter_again(here.collect()).await;
                 }
             }
             Message::Entries(Update::Trouble(_) | Update::Well)
@@ -202,72 +222,35 @@ impl Keeper {
         }
     }
 
-    /// A group that is new, or was made anew: entries of it went with the old one, but workloads may still be there.
-    async fn enter_again(&self, group: &ConfigId) {
+    /// Workloads that are here, of those with an entry made for them.
+    fn here(&self, is_meant: impl Fn(&ConfigId) -> bool) -> Vec<(Workload, Nanos)> {
+        let present = self.registration.0.present.lock();
+        let meant = present.iter().filter(|(id, known)| known.workload.registers_itself() && is_meant(id));
+        meant.map(|(_, known)| (known.workload.clone(), known.since)).collect()
+    }
+
+    async fn enter_again(&self, here: Vec<(Workload, Nanos)>) {
         let register = &self.registration.0;
-        let here: Vec<_> = {
-            let present = register.present.lock();
-            let of_group = present.values().filter(|known| {
-                known.workload.group == group.name && known.workload.id.namespace == group.namespace
-            });
-            of_group.map(|known| (known.workload.clone(), known.since)).collect()
-        };
         for (workload, since) in here {
             // They proved who they are when they came.
-            if let Err(error) = register.enter(&workload, since, Shown::Unasked).await {
-                tracing::warn!("{error}");
+            match register.enter(&workload, since, Shown::Unasked).await {
+                Ok(since) => register.came(&workload.id, since),
+                Err(error) => tracing::warn!("{error}"),
             }
         }
     }
 
-    /// Writes what may be written now.
+    /// Writes what may be written now. What is not written when it is given up is still to be written.
     async fn write(&mut self) {
-        for (id, mut pending) in std::mem::take(&mut self.pending) {
-            if !self.writing.may(&id) {
-                self.pending.insert(id, pending);
-                continue;
-            }
-            let written = self.write_one(&id, &mut pending).await;
+        let open: Vec<ConfigId> = self.pending.keys().cloned().collect();
+        for id in open {
+            let Some(pending) = self.pending.get(&id).filter(|_| self.writing.may(&id)) else { continue };
+            let written = self.scribe.write(&id, pending).await;
             self.writing.note(&id, &written);
             // Somebody else wrote at the same time, perhaps the same; it is looked at again.
-            if written.is_err() {
-                self.pending.insert(id, pending);
+            if written.is_ok() {
+                self.pending.remove(&id);
             }
-        }
-    }
-
-    async fn write_one(&self, id: &ConfigId, pending: &mut Pending) -> Result<(), CallError> {
-        let register = &self.registration.0;
-        let instance = register.options.instance.as_str();
-        let path = self.path(id)?;
-        if let Some((health, at)) = &pending.health {
-            let Some(entry) = get(&self.client, &path).await? else { return Ok(()) };
-            if let Some(patch) = entry::health(&entry, instance, (health, *at)) {
-                self.call(Call::merge(&format!("{path}/status"), patch.to_string())).await?;
-            }
-            pending.health = None;
-        }
-        if let Some(times) = pending.left {
-            let Some(entry) = get(&self.client, &path).await? else { return Ok(()) };
-            if let Some(patch) = entry::disconnected(&entry, instance, times) {
-                self.call(Call::merge(&path, patch.to_string())).await?;
-                tracing::info!("WorkloadEntry {id} is disconnected");
-                register.metrics.registrations().left.inc();
-            }
-        }
-        Ok(())
-    }
-
-    fn path(&self, id: &ConfigId) -> Result<String, CallError> {
-        let path = self.registration.0.path(Kind::WorkloadEntry, id);
-        path.map_err(|error| CallError::Unreachable(error.to_string()))
-    }
-
-    /// What is gone needs no change.
-    async fn call(&self, call: Call<'_>) -> Result<(), CallError> {
-        match self.client.call(call).await {
-            Err(error) if error.status() == Some(404) => Ok(()),
-            called => called.map(|_| ()),
         }
     }
 
@@ -296,17 +279,17 @@ impl Keeper {
         if self.registration.0.present.lock().contains_key(id) {
             return Ok(());
         }
-        let path = self.path(id)?;
-        let Some(entry) = get(&self.client, &path).await? else { return Ok(()) };
+        let path = self.scribe.path(id)?;
+        let Some(entry) = read(&self.scribe.client, &path).await? else { return Ok(()) };
         match entry::farewell(&entry, mark) {
             Farewell::Nothing => Ok(()),
             Farewell::Forget(patch) => {
-                self.call(Call::merge(&format!("{path}/status"), patch.to_string())).await
+                self.scribe.call(Call::merge(&format!("{path}/status"), patch.to_string())).await
             }
             Farewell::Delete => {
                 let call =
                     Call { method: Method::DELETE, ..Call::post(&path, unchanged(&entry).to_string()) };
-                self.call(call).await?;
+                self.scribe.call(call).await?;
                 tracing::info!("WorkloadEntry {id} is deleted: its workload did not come back");
                 self.registration.0.metrics.registrations().deleted.inc();
                 Ok(())
@@ -323,11 +306,10 @@ fn unchanged(entry: &Value) -> Value {
 
 /// Follows the same objects without what they say, wherever they stand.
 async fn follow_metadata<L: Look>(
-    follow: Follow<L>,
+    (client, mut whole, look): (Client, watch::Receiver<Resource>, L),
     to: mpsc::Sender<Message>,
     wrap: impl Fn(Update<L::Value>) -> Message + Send,
 ) {
-    let mut whole = follow.place;
     let metadata = |resource: &Resource| Resource { content: Content::Metadata, ..resource.clone() };
     let (moving, place) = watch::channel(metadata(&whole.borrow_and_update()));
     let moves = async {
@@ -337,7 +319,7 @@ async fn follow_metadata<L: Look>(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = Follow { place, ..follow }.run(to, wrap) => {}
+        () = Follow::new(client, place, look).believing().run(to, wrap) => {}
         () = moves => {}
     }
 }

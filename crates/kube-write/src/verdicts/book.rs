@@ -220,7 +220,7 @@ mod tests {
         let object =
             json!({"metadata": {"generation": generation, "resourceVersion": "9"}, "status": status});
         let told = Told::read(Document::parse(object.to_string().as_bytes()).unwrap().tree());
-        vec![Change { id: id(), what: What::Put(told), issues: Vec::new() }]
+        vec![Change { id: id(), what: What::Put(told), is_new: false, issues: Vec::new() }]
     }
 
     fn issue(severe: &str) -> Issue {

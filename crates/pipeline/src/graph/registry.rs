@@ -58,7 +58,7 @@ impl Registry {
         let seats = Seats::declare(graph, inputs, pods, &entries);
         let slices = slices::slices(graph, inputs, pods);
         let discovered = discovered_services(graph, inputs);
-        let outside = slices::outside(graph, inputs, discovered, workloads);
+        let outside = slices::outside(graph, inputs, workloads);
         let services = graph.group("services by host", |feeds| {
             feeds.from(&discovered, |id, service: &Arc<Service>, out| {
                 let key = service_key(service, (Kind::Service, id.clone()), 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pilot_base::{FastMap, Host, Name};
 use pilot_incr::{Graph, Reader, Table};
-use pilot_mesh::{SliceSurroundings, kube_endpoints, outranks, workload_endpoints};
+use pilot_mesh::{Selectable, SliceSurroundings, kube_endpoints, outranks, workload_endpoints};
 use pilot_model::{Address, ConfigId, Endpoint, EndpointSlice, Kind, Service};
 
 use super::inputs::Inputs;
@@ -29,17 +29,13 @@ pub(super) fn slices(graph: &mut Graph, inputs: Inputs, pods: Pods) -> Table<Con
     graph.map("slice plans", &inputs.slices, move |id, reader| slice_plan(id, inputs, pods, reader))
 }
 
-/// The endpoints of Kubernetes services that stand in WorkloadEntries.
-pub(super) fn outside(
-    graph: &mut Graph,
-    inputs: Inputs,
-    services: Table<ConfigId, Arc<Service>>,
-    workloads: Workloads,
-) -> Table<ConfigId, SlicePlan> {
-    graph.map("endpoints outside kubernetes", &services, move |id, reader| {
+/// The endpoints of Kubernetes services that stand in WorkloadEntries, each of its own cluster.
+pub(super) fn outside(graph: &mut Graph, inputs: Inputs, workloads: Workloads) -> Table<ConfigId, SlicePlan> {
+    graph.map("endpoints outside kubernetes", &inputs.services, move |id, reader| {
         let features = &reader.get(&inputs.options, &())?.features;
-        let service = reader.get(&services, id).filter(|_| features.services_select_entries)?;
-        outside_plan(service, workloads, reader)
+        let service = reader.get(&inputs.services, id).filter(|_| features.services_select_entries)?;
+        let workloads = workloads.outside(reader, service, id);
+        outside_plan(service, workloads).filter(|_| namespaces::is_discovered(reader, inputs, id))
     })
 }
 
@@ -71,10 +67,9 @@ fn slice_plan(id: &ConfigId, inputs: Inputs, pods: Pods, reader: &Reader<'_>) ->
     Some(SlicePlan { key: (namespace.clone(), host), endpoints: endpoints.into() })
 }
 
-fn outside_plan(service: &Service, workloads: Workloads, reader: &Reader<'_>) -> Option<SlicePlan> {
-    let workloads = workloads.outside(reader, service).into_iter();
+fn outside_plan(service: &Service, workloads: Vec<&Arc<Selectable>>) -> Option<SlicePlan> {
     let endpoints: Vec<Endpoint> =
-        workloads.flat_map(|workload| workload_endpoints(service, workload)).collect();
+        workloads.into_iter().flat_map(|workload| workload_endpoints(service, workload)).collect();
     let key = (service.namespace.clone(), service.host.clone());
     (!endpoints.is_empty()).then(|| SlicePlan { key, endpoints: endpoints.into() })
 }

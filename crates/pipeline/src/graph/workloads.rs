@@ -42,8 +42,15 @@ impl Workloads {
         });
         let entries = graph.map("workloads", &inputs.workload_entries, move |id, reader| {
             let wanted = [reader.get(&wanted, &id.namespace), reader.get(&wanted_outside, &id.namespace)];
-            let options = reader.get(&inputs.options, &())?;
-            let workload = Selectable::of_entry(reader.get(&inputs.workload_entries, id)?, &options.cluster)?;
+            let cluster = namespaces::cluster_of(reader, inputs, id)?;
+            let mut workload = Selectable::of_entry(reader.get(&inputs.workload_entries, id)?, cluster)?;
+            // Those of other clusters come like services: it is for us to see whether they count, and where they are.
+            if !id.cluster.is_empty() {
+                if !namespaces::is_discovered(reader, inputs, id) {
+                    return None;
+                }
+                namespaces::network_map(reader, inputs, id)?.settle(&mut workload.endpoint);
+            }
             filed(workload, &wanted)
         });
         let pods = graph.map("pod workloads", &inputs.pods, move |id, reader| {
@@ -63,7 +70,8 @@ impl Workloads {
         let by_label = graph.group("workloads by label", |feeds| {
             feeds.from(&entries, |id: &ConfigId, filed: &Filed, out| {
                 for key in &filed.keys {
-                    out.emit(key.clone(), WorkloadId::Entry(id.name.clone()), Arc::clone(&filed.workload));
+                    let entry = WorkloadId::Entry(id.name.clone(), id.cluster.clone());
+                    out.emit(key.clone(), entry, Arc::clone(&filed.workload));
                 }
             });
             feeds.from(&pods, |id: &ConfigId, filed: &Filed, out| {
@@ -76,13 +84,18 @@ impl Workloads {
         Self { by_label }
     }
 
-    /// What a Kubernetes service selects outside Kubernetes, in order.
-    pub(super) fn outside<'a>(&self, reader: &Reader<'a>, service: &Service) -> Vec<&'a Arc<Selectable>> {
+    /// What a Kubernetes service selects outside Kubernetes, in order: only in its own cluster.
+    pub(super) fn outside<'a>(
+        &self,
+        reader: &Reader<'a>,
+        service: &Service,
+        of: &ConfigId,
+    ) -> Vec<&'a Arc<Selectable>> {
         let Some(selector) = outside_selector(service) else { return Vec::new() };
         let key = Selectable::key_of(&service.namespace, selector);
         let found = reader.get(&self.by_label, &key).into_iter().flatten();
-        let outside =
-            found.filter(|(id, _)| matches!(id, WorkloadId::Entry(_))).map(|(_, workload)| workload);
+        let is_near = |id: &WorkloadId| matches!(id, WorkloadId::Entry(_, cluster) if *cluster == of.cluster);
+        let outside = found.filter(|(id, _)| is_near(id)).map(|(_, workload)| workload);
         outside.filter(|workload| workload.endpoint.is_selected_by(selector)).collect()
     }
 

@@ -157,6 +157,8 @@ fn hub(engine: &Engine, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ending: wa
         admission: None,
         gate: Arc::new(Gate::new(Vec::new(), options)),
         registrar: None,
+        secrets: None,
+        debug: None,
         clock,
         metrics,
         serving: watch::channel(true).1,

@@ -93,8 +93,11 @@ impl Ingress {
 
     /// Is it ours? `controller` is the one that its class names, if there is such a class.
     pub fn is_ours(&self, settings: &IngressSettings, controller: Option<&str>) -> bool {
+        if settings.mode == IngressMode::Off {
+            return false;
+        }
         match (&self.annotation, controller) {
-            (Some(class), _) => settings.mode != IngressMode::Off && *class == settings.class.as_str(),
+            (Some(class), _) => *class == settings.class.as_str(),
             (None, Some(controller)) => controller == CONTROLLER,
             (None, None) => settings.mode == IngressMode::Default,
         }

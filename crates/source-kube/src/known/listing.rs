@@ -52,7 +52,7 @@ impl Known {
 }
 
 /// Is it too much that is gone all at once, of objects and of what stands in them?
-pub(crate) fn implausible(gone: (usize, usize), had: (usize, usize)) -> Option<Collapse> {
+fn implausible(gone: (usize, usize), had: (usize, usize)) -> Option<Collapse> {
     let is_most = |gone: usize, had: usize| gone >= FEW && gone * 2 > had;
     let lost = |of, had, gone| is_most(gone, had).then_some(Collapse { of, had, gone });
     lost(Lost::Objects, had.0, gone.0).or_else(|| lost(Lost::Endpoints, had.1, gone.1))

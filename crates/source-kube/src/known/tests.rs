@@ -1,5 +1,6 @@
 use pilot_base::Name;
 use pilot_config::Document;
+use pilot_model::ConfigId;
 
 use super::testing::{Word, list, list_as, object, put, said};
 use super::{Belief, Collapse, Known, Lost};
@@ -45,6 +46,21 @@ fn what_was_never_told_is_not_taken_back() {
     put(&mut known, &object("a", 2, "x"));
     assert_eq!(put(&mut known, &object("a", 2, "x")), [""; 0], "told again after a cut");
     assert_eq!(said(known.gone(Document::parse(text.as_bytes()).unwrap().tree())), ["a gone 0"]);
+}
+
+#[test]
+fn whoever_goes_on_from_what_another_told_takes_back_what_is_gone_and_doubts_as_much() {
+    let before = |count: usize| (0..count).map(|i| (ConfigId::new("", format!("o{i:02}")), 1));
+    let mut known = Known::told_before(before(3));
+    let there = [object("o01", 7, "x"), object("o05", 7, "x")];
+    let (said, collapse) = list(&mut known, &there);
+    assert_eq!(said, ["o01=x 0", "o05=x 0", "o00 gone 0", "o02 gone 0"], "in which version is not known");
+    assert_eq!((collapse, list(&mut known, &there)), (None, (vec![], None)));
+
+    let mut known = Known::told_before(before(20));
+    let (said, collapse) = list(&mut known, &there);
+    assert_eq!((said.len(), collapse), (2, Some(Collapse { of: Lost::Objects, had: 20, gone: 18 })));
+    assert_eq!(list_as(&mut known, &there, Belief::Believes).0.len(), 18);
 }
 
 #[test]

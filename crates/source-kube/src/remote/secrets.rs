@@ -56,7 +56,7 @@ struct Secret {
 
 impl Secrets {
     pub(super) fn hear(&mut self, change: Change<Configs>) {
-        let Change { id, what, issues } = change;
+        let Change { id, what, issues, .. } = change;
         let name = id.to_string();
         match what {
             What::Put(configs) => {
@@ -127,7 +127,8 @@ mod tests {
         let configs: Configs =
             clusters.iter().map(|(id, text)| (Name::new(id), (*text).to_owned())).collect();
         let what = if clusters.is_empty() { What::Gone } else { What::Put(configs) };
-        secrets.hear(Change { id: ConfigId::new("mesh", name), what, issues: Vec::new() });
+        let id = ConfigId::new("mesh", name);
+        secrets.hear(Change { id, what, is_new: false, issues: Vec::new() });
     }
 
     #[test]

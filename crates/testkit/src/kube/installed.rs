@@ -2,16 +2,28 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use pilot_source_kube::Call;
 use serde_json::{Value, json};
 
 use super::KubeServer;
+use super::chart::ChartRules;
 
 const ACCOUNT: &str = "istio-system/serviceaccounts/istiod";
-const MANIFESTS: [&str; 8] =
+/// Everything but the webhook, whose address is another one here.
+pub const MANIFESTS: [&str; 8] =
     ["namespace", "service-account", "cluster-role", "role", "mesh", "service", "deployment", "disruption"];
+
+/// Everything that our manifests let the server do.
+pub fn our_rules() -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for object in [documents("cluster-role")?, documents("role")?].concat() {
+        all.extend(object["rules"].as_array().into_iter().flatten().cloned());
+    }
+    Ok(all)
+}
 
 fn documents(name: &str) -> anyhow::Result<Vec<Value>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../manifests/{name}.yaml"));
@@ -33,8 +45,44 @@ impl KubeServer {
         self.kubeconfig_for(address, &token)
     }
 
-    /// The token of the server's account, once that is there.
+    /// The same for a server that may do what Istio's own chart allows istiod. Tells its token.
+    pub async fn installed_by_chart(&self, istio: &Path) -> anyhow::Result<String> {
+        let rules = ChartRules::read(istio)?;
+        for name in ["namespace", "service-account", "cluster-role", "role", "mesh"] {
+            for mut object in documents(name)? {
+                match object["kind"].as_str() {
+                    Some("ClusterRole") => object["rules"].clone_from(&rules.everywhere),
+                    Some("Role") => object["rules"].clone_from(&rules.at_home),
+                    _ => {}
+                }
+                self.apply(&object).await?;
+            }
+        }
+        self.token_of_server().await
+    }
+
+    /// The token of the server's account, once that is there and the API server knows what it may do.
     pub async fn token_of_server(&self) -> anyhow::Result<String> {
+        let list = |namespace: &str, resource: &str| {
+            let wish = json!({"verb": "list", "resource": resource, "namespace": namespace});
+            let user = "system:serviceaccount:istio-system:istiod";
+            json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "spec": {"user": user, "resourceAttributes": wish},
+            })
+        };
+        for (namespace, resource) in [("", "services"), ("istio-system", "secrets")] {
+            let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+            let review = list(namespace, resource).to_string();
+            loop {
+                let answer = self.client.call(Call::post(path, review.clone())).await?;
+                let answer: Value = serde_json::from_slice(&answer)?;
+                if answer["status"]["allowed"] == true {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
         self.token(ACCOUNT, None).await
     }
 

@@ -87,21 +87,30 @@ fn only_who_proved_it_speaks_for_a_workload() {
 
 #[test]
 fn who_came_last_is_believed() {
-    let patch = connected(&entry(&json!({})), "a", 5_000_000_000).unwrap();
+    let (since, patch) = connected(&entry(&json!({})), "a", 5_000_000_000);
+    let patch = patch.unwrap();
+    assert_eq!(since, 5_000_000_000);
     assert_eq!(patch["metadata"]["annotations"][CONNECTED], "1970-01-01T00:00:05Z");
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
     let there = entry(&json!({CONTROLLER: "a", CONNECTED: timestamp(5)}));
-    assert_eq!(connected(&there, "a", 5), None, "it is known");
-    assert!(connected(&there, "a", 6).is_some());
-    assert!(connected(&there, "b", 5).is_some(), "it moved");
-    assert_eq!(connected(&there, "b", 4), None, "it moved on");
-    let left = entry(&json!({CONTROLLER: "a", DISCONNECTED: timestamp(9)}));
-    assert_eq!(connected(&left, "a", 8), None, "it has left since");
+    assert_eq!(connected(&there, "a", 5), (5, None), "it is known");
+    assert_eq!(connected(&there, "a", 4), (5, None), "so it is to another stream of it");
+    assert!(connected(&there, "a", 6).1.is_some());
+    assert!(connected(&there, "b", 5).1.is_some(), "it moved");
+    // Whatever clocks of others say, it is here.
+    let (since, patch) = connected(&there, "b", 4);
+    assert_eq!((since, &patch.unwrap()["metadata"]["annotations"][CONNECTED]), (6, &json!(timestamp(6))));
+    let left = entry(&json!({CONTROLLER: "b", DISCONNECTED: timestamp(9)}));
+    let (since, patch) = connected(&left, "a", 8);
+    let expected = json!({CONTROLLER: "a", CONNECTED: timestamp(10), DISCONNECTED: null});
+    assert_eq!((since, &patch.unwrap()["metadata"]["annotations"]), (10, &expected));
 
     let patch = disconnected(&there, "a", (5, 7)).unwrap();
     assert_eq!(patch["metadata"]["annotations"], json!({CONNECTED: null, DISCONNECTED: timestamp(7)}));
     assert_eq!(disconnected(&there, "b", (5, 7)), None);
     assert_eq!(disconnected(&there, "a", (4, 7)), None, "it is back");
+    let earlier = disconnected(&there, "a", (5, 3)).unwrap();
+    assert_eq!(earlier["metadata"]["annotations"][DISCONNECTED], timestamp(6), "it left after it came");
 }
 
 #[test]
@@ -117,8 +126,7 @@ fn health_is_written_when_it_changes() {
     assert_eq!((&conditions[1]["status"], &conditions[1]["message"]), (&json!("False"), &json!("no answer")));
     ours["status"] = patch["status"].clone();
     assert_eq!(health(&ours, "a", (&ill, 2_000_000_000)), None, "nothing is new");
-    assert_eq!(health(&ours, "a", (&well, 1)), None, "it is older");
-    assert!(health(&ours, "a", (&well, 2_000_000_000)).is_some());
+    assert!(health(&ours, "a", (&well, 1)).is_some(), "another clock was ahead");
 }
 
 #[test]

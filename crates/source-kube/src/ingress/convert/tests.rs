@@ -129,7 +129,7 @@ fn classes_decide_whose_it_is() {
     };
     assert_eq!(judged(&annotated("istio"), None), [false, true, true]);
     assert_eq!(judged(&annotated("nginx"), ours), [false, false, false]);
-    assert_eq!(judged(&classed, ours), [true, true, true]);
+    assert_eq!(judged(&classed, ours), [false, true, true]);
     assert_eq!(judged(&classed, theirs), [false, false, false]);
     assert_eq!(judged(&classed, None), [false, true, false], "a class that nobody knows is none");
     assert_eq!(judged(&plain, None), [false, true, false]);

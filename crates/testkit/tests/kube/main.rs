@@ -1,31 +1,34 @@
 //! The server on real API servers: faults, and several clusters.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::{BTreeMap, BTreeSet};
+mod clusters;
+mod faults;
+mod large;
+mod waiting;
+
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pilot_envoy_api::envoy::config::core::v3::Node;
 use pilot_envoy_api::envoy::config::core::v3::address::Address as At;
 use pilot_envoy_api::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilot_envoy_api::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use pilot_envoy_api::envoy::service::discovery::v3::DiscoveryRequest;
-use pilot_testkit::agent::{PilotAgent, Place};
-use pilot_testkit::backend::Backends;
 use pilot_testkit::cut::Cut;
+use pilot_testkit::http_call;
 use pilot_testkit::kube::KubeServer;
 use pilot_testkit::process::free_address;
-use pilot_testkit::scenario::{Backend, Call};
 use pilot_testkit::server::PilotServer;
 use pilot_testkit::tools::Tools;
 use pilot_testkit::xds_client::{StateOfTheWorld, Stream, node};
-use pilot_testkit::{http_call, namespace};
 use pilot_xds::TypeUrl;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+use self::clusters::secret;
 
 const CLUSTER: &str = "outbound|80||web.shop.svc.cluster.local";
 
@@ -93,16 +96,24 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Whatever it is told, it must never miss `always`.
-    async fn connect(server: &PilotServer, always: &'static str) -> Self {
+    /// Whatever it is told, it must never miss any of `always`.
+    async fn connect(server: &PilotServer, always: &'static [&'static str]) -> Self {
+        Self::connect_as(server, node("web"), (CLUSTER, always)).await
+    }
+
+    async fn connect_as(
+        server: &PilotServer,
+        client: Node,
+        (cluster, always): (&'static str, &'static [&'static str]),
+    ) -> Self {
         let mut stream = Stream::<StateOfTheWorld>::open(server.grpc).await.unwrap();
         let ask = |node| DiscoveryRequest {
             type_url: TypeUrl::Endpoint.as_str().to_owned(),
-            resource_names: vec![CLUSTER.to_owned()],
+            resource_names: vec![cluster.to_owned()],
             node,
             ..DiscoveryRequest::default()
         };
-        stream.send(ask(Some(node("web"))));
+        stream.send(ask(Some(client)));
         let (tell, holds) = watch::channel(BTreeSet::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -112,7 +123,8 @@ impl Proxy {
                 let response = answer.unwrap();
                 let addresses: BTreeSet<String> =
                     response.resources.iter().flat_map(|any| addresses(&any.value)).collect();
-                assert!(addresses.contains(always), "{always} is alive and gone: {addresses:?}");
+                let gone = always.iter().find(|address| !addresses.contains(**address));
+                assert!(gone.is_none(), "{gone:?} is alive and gone: {addresses:?}");
                 let (version_info, response_nonce) = (response.version_info, response.nonce);
                 stream.send(DiscoveryRequest { version_info, response_nonce, ..ask(None) });
                 if tell.send(addresses).is_err() {
@@ -125,14 +137,22 @@ impl Proxy {
 
     async fn until(&mut self, expected: &[&str]) {
         let expected: BTreeSet<String> = expected.iter().map(|address| (*address).to_owned()).collect();
-        let waiting = self.holds.wait_for(|holds| *holds == expected);
+        self.wait(|holds| *holds == expected, &format!("{expected:?}")).await;
+    }
+
+    async fn until_count(&mut self, count: usize) {
+        self.wait(|holds| holds.len() == count, &format!("{count} of them")).await;
+    }
+
+    async fn wait(&mut self, holds: impl FnMut(&BTreeSet<String>) -> bool, what: &str) {
+        let waiting = self.holds.wait_for(holds);
         let reached =
             tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok_and(|held| held.is_ok());
         // A task that has ended has seen what must not be.
         if let Some(ended) = self.tasks.try_join_next() {
             ended.unwrap();
         }
-        assert!(reached, "never held {expected:?}, but {:?}", self.holds.borrow());
+        assert!(reached, "never held {what}, but {:?}", self.holds.borrow());
     }
 }
 
@@ -153,169 +173,6 @@ async fn page(server: &PilotServer, path: &str) -> String {
     http_call::get(server.http, path).await.unwrap().1
 }
 
-fn open_files(server: &PilotServer) -> usize {
-    let id = server.process.id().unwrap();
-    std::fs::read_dir(format!("/proc/{id}/fd")).unwrap().count()
-}
-
-/// How long faults go on. `make soak` asks for more.
-#[allow(clippy::disallowed_methods, reason = "tests are told by the environment how long they run")]
-fn fault_seconds() -> u64 {
-    std::env::var("PILOT_FAULT_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
-}
-
-/// Calls that go on through Envoy, whatever happens around it.
-struct Traffic {
-    tasks: JoinSet<()>,
-    tally: Arc<Tally>,
-}
-
-#[derive(Default)]
-struct Tally {
-    good: AtomicU32,
-    /// What was wrong with those that were not answered well.
-    bad: Mutex<Vec<String>>,
-    /// Of all calls, in milliseconds.
-    slowest: AtomicU64,
-}
-
-/// So many call at a time, each with a pause after each call.
-const CALLERS: usize = 4;
-const PAUSE: Duration = Duration::from_millis(10);
-
-impl Traffic {
-    fn begin() -> Self {
-        let (mut tasks, tally) = (JoinSet::new(), Arc::new(Tally::default()));
-        for _ in 0..CALLERS {
-            let tally = Arc::clone(&tally);
-            tasks.spawn(async move {
-                let call: Call = serde_json::from_value(json!({"get": "http://web.shop:80/"})).unwrap();
-                loop {
-                    match http_call::make(&call, None).await {
-                        Ok(seen) if seen.status == 200 => {
-                            tally.good.fetch_add(1, Ordering::Relaxed);
-                            let took = u64::try_from(seen.after.as_millis()).unwrap();
-                            tally.slowest.fetch_max(took, Ordering::Relaxed);
-                        }
-                        other => tally.bad.lock().unwrap().push(format!("{other:?}")),
-                    }
-                    tokio::time::sleep(PAUSE).await;
-                }
-            });
-        }
-        Self { tasks, tally }
-    }
-
-    async fn end(mut self) -> Arc<Tally> {
-        self.tasks.shutdown().await;
-        self.tally
-    }
-}
-
-/// Everybody who is called at any address of this network.
-async fn backends() -> Backends {
-    let everywhere = Backend {
-        at: "0.0.0.0:8080".parse().unwrap(),
-        delay: Duration::ZERO,
-        fail: None,
-        tcp: false,
-        tls: false,
-        serves: BTreeMap::new(),
-    };
-    Backends::start(&BTreeMap::from([("web".to_owned(), everywhere)]), None).await.unwrap()
-}
-
-/// What is done to the servers that everything comes from.
-const FAULTS: [&str; 5] = [
-    "watches cut",
-    "API server killed",
-    "API server out of reach",
-    "etcd killed",
-    "API server killed while out of reach",
-];
-
-async fn fault(which: usize, kube: &mut KubeServer, cut: &Cut) {
-    match which {
-        0 => cut.snap(),
-        1 => {
-            kube.kill_api().await.unwrap();
-            kube.start_api().await.unwrap();
-        }
-        2 => cut.close(),
-        3 => {
-            kube.kill_etcd().await.unwrap();
-            kube.start_etcd().await.unwrap();
-        }
-        // Two at once: what a new API server remembers begins after what we know.
-        _ => {
-            cut.close();
-            kube.kill_api().await.unwrap();
-            kube.start_api().await.unwrap();
-        }
-    }
-}
-
-#[test]
-fn faults_cost_no_request_and_no_live_endpoint() {
-    let why = namespace::why_not().filter(|_| !Tools::of_environment().requires_all());
-    if let Some(why) = why.or_else(|| Tools::of_environment().why_skip_envoy()) {
-        eprintln!("skipped: {why}");
-        return;
-    }
-    if skipped() || !namespace::entered_by_test("faults_cost_no_request_and_no_live_endpoint").unwrap() {
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.unwrap().block_on(faults_with_traffic());
-}
-
-async fn faults_with_traffic() {
-    let scratch = tempfile::tempdir().unwrap();
-    let mut kube = KubeServer::start(&scratch.path().join("kube"), &[]).await.unwrap();
-    world(&kube, &["10.9.0.1", "10.9.0.2"]).await;
-    let cut = Cut::before(kube.address).await.unwrap();
-    let kubeconfig = kube.kubeconfig_for(cut.address, "lab-admin-token").unwrap();
-    let server = serve(scratch.path(), &kubeconfig).await;
-    let mut proxy = Proxy::connect(&server, "10.9.0.1").await;
-    proxy.until(&["10.9.0.1", "10.9.0.2"]).await;
-    let _backends = backends().await;
-    let mut envoy =
-        PilotAgent::start(&Place::new("client", server.grpc).plain(), &Tools::of_environment()).unwrap();
-    envoy.ready().await.unwrap();
-    let first: Call = serde_json::from_value(json!({"get": "http://web.shop:80/"})).unwrap();
-    let answers = || async { http_call::make(&first, None).await.is_ok_and(|seen| seen.status == 200) };
-    envoy.process.until("the first call is answered", answers).await.unwrap();
-    let (files, traffic) = (open_files(&server), Traffic::begin());
-
-    let end = tokio::time::Instant::now() + Duration::from_secs(fault_seconds());
-    let (mut faults, mut each) = (0_usize, [0_u32; FAULTS.len()]);
-    while tokio::time::Instant::now() < end || faults < FAULTS.len() {
-        let which = faults % FAULTS.len();
-        fault(which, &mut kube, &cut).await;
-        (faults, each[which]) = (faults + 1, each[which] + 1);
-        let other = format!("10.9.1.{}", faults % 250);
-        let next = slice("web-a", &["10.9.0.1", &other]);
-        // An API server takes a while until it has found etcd again.
-        while kube.apply(&next).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        cut.open();
-        proxy.until(&["10.9.0.1", &other]).await;
-    }
-    let tally = traffic.end().await;
-    for (what, times) in FAULTS.iter().zip(each) {
-        println!("{times:4} x {what}");
-    }
-    let (good, slowest) = (tally.good.load(Ordering::Relaxed), tally.slowest.load(Ordering::Relaxed));
-    let bad = tally.bad.lock().unwrap().clone();
-    println!("{good} requests answered, {} failed, the slowest took {slowest} ms", bad.len());
-    println!("{faults} faults; {files} files were open before and {} after", open_files(&server));
-    assert!(bad.is_empty(), "{bad:?}");
-    assert!(u64::from(good) > 10 * fault_seconds(), "{good} requests are too few to tell");
-    is_well_again(&server).await;
-    assert!(open_files(&server) <= files + 20, "connections are left open");
-}
-
 async fn is_well_again(server: &PilotServer) {
     until("all is well", || async { page(server, "/debug/issues").await == "[]" }).await;
 }
@@ -328,42 +185,6 @@ async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> 
         }
     };
     assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "not so: {what}");
-}
-
-fn secret(cluster: &str, kubeconfig: &str) -> Value {
-    let labels = json!({"istio/multiCluster": "true"});
-    let metadata = json!({"name": "remote", "namespace": "istio-system", "labels": labels});
-    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {cluster: kubeconfig}})
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_of_all_clusters_are_behind_a_service() {
-    if skipped() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let near = KubeServer::start(&scratch.path().join("near"), &[]).await.unwrap();
-    let mut far = KubeServer::start(&scratch.path().join("far"), &[]).await.unwrap();
-    world(&near, &["10.9.0.1"]).await;
-    world(&far, &["10.10.0.1"]).await;
-    near.apply(&secret("east", &std::fs::read_to_string(far.kubeconfig()).unwrap())).await.unwrap();
-    let server = serve(scratch.path(), &std::fs::read_to_string(near.kubeconfig()).unwrap()).await;
-    let mut proxy = Proxy::connect(&server, "10.9.0.1").await;
-    proxy.until(&["10.9.0.1", "10.10.0.1"]).await;
-    let clusters = page(&server, "/debug/clusterz").await;
-    assert!(clusters.contains(r#""id":"east""#) && clusters.contains("istio-system/remote"), "{clusters}");
-
-    // The slices have the same name in both clusters, and are two.
-    far.apply(&slice("web-a", &["10.10.0.2"])).await.unwrap();
-    proxy.until(&["10.9.0.1", "10.10.0.2"]).await;
-    far.kill_api().await.unwrap();
-    near.apply(&slice("web-a", &["10.9.0.1", "10.9.0.3"])).await.unwrap();
-    proxy.until(&["10.9.0.1", "10.9.0.3", "10.10.0.2"]).await;
-    far.start_api().await.unwrap();
-    far.apply(&slice("web-a", &["10.10.0.4"])).await.unwrap();
-    proxy.until(&["10.9.0.1", "10.9.0.3", "10.10.0.4"]).await;
-    near.delete(&secret("east", "")).await.unwrap();
-    proxy.until(&["10.9.0.1", "10.9.0.3"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -399,7 +220,7 @@ async fn a_server_that_is_there_before_its_api_server_serves_nobody_until_it_kno
     assert!(Stream::<StateOfTheWorld>::open(server.grpc).await.is_err(), "somebody is served");
     near.start_api().await.unwrap();
     server.process.until_ok(server.http, "/ready").await.unwrap();
-    let mut proxy = Proxy::connect(&server, "10.10.0.1").await;
+    let mut proxy = Proxy::connect(&server, &["10.10.0.1"]).await;
     proxy.until(&["10.9.0.1", "10.10.0.1"]).await;
 }
 
@@ -424,7 +245,7 @@ async fn endpoints_that_cannot_all_be_gone_stay_until_an_operator_says_that_they
     let kubeconfig = kube.kubeconfig_for(cut.address, "lab-admin-token").unwrap();
     let mut server = launch(scratch.path(), &kubeconfig, &[], &[("PILOT_WITHDRAWAL_HOLD", "1h")]);
     server.process.until_ok(server.http, "/ready").await.unwrap();
-    let mut proxy = Proxy::connect(&server, "10.9.0.1").await;
+    let mut proxy = Proxy::connect(&server, &["10.9.0.1"]).await;
     proxy.until(&all).await;
     let address = format!("--address={}", server.monitoring);
     let (is_well, said) = pilotctl(&["confirm", &address]).await;

@@ -1,11 +1,13 @@
 //! What the server writes into a real cluster, and what the API server asks it: validation, trust and seats.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod seats;
+mod webhook;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use data_encoding::BASE64;
 use pilot_ca::messages::CertificateRequest;
 use pilot_source_kube::Call;
 use pilot_testkit::http_call;
@@ -53,6 +55,7 @@ impl Plane {
             format!("--kubeconfig={}", file.display()),
             format!("--secureGRPCAddr={secure}"),
             format!("--httpsAddr={https}"),
+            "--clusterAliases=here=Kubernetes,there=east".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let usual = [("POD_NAME", "istiod-0"), ("ISTIOD_CUSTOM_HOST", "127.0.0.1")];
@@ -60,83 +63,6 @@ impl Plane {
         let server = PilotServer::start_in(scratch, &flags, &env).await.unwrap();
         Self { server, secure }
     }
-}
-
-const WEBHOOK: &str =
-    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/istio-validator-istio-system";
-
-/// One object of Istio's examples, tried out: is it refused?
-async fn refused(cluster: &KubeServer, object: &Value) -> Option<String> {
-    let version = object["apiVersion"].as_str().unwrap();
-    let kind = object["kind"].as_str().unwrap().to_lowercase();
-    let plural = match kind.strip_suffix('y') {
-        Some(stem) if !kind.ends_with("gateway") => format!("{stem}ies"),
-        _ => format!("{kind}s"),
-    };
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-    let path = format!("/apis/{version}/namespaces/{namespace}/{plural}?dryRun=All");
-    cluster.client.call(Call::post(&path, object.to_string())).await.err().map(|error| error.to_string())
-}
-
-async fn corpus(cluster: &KubeServer, folder: &Path) -> (usize, Vec<String>) {
-    let (mut count, mut wrong) = (0, Vec::new());
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    for file in files {
-        let text = std::fs::read_to_string(&file).unwrap();
-        for document in text.split("\n---\n").filter(|text| text.contains("apiVersion:")) {
-            let mut object = pilot_config::read_value(document, "corpus").unwrap();
-            let expected = object.as_object_mut().unwrap().remove("_err");
-            count += 1;
-            let said = refused(cluster, &object).await;
-            if said.is_some() != expected.is_some() {
-                let (file, name) = (file.file_name().unwrap().display(), &object["metadata"]["name"]);
-                wrong.push(format!("{file} {name}: expected {expected:?}, and the API server says {said:?}"));
-            }
-        }
-    }
-    (count, wrong)
-}
-
-#[tokio::test]
-async fn the_api_server_asks_us_and_istios_examples_are_judged_as_by_istio() {
-    if skipped() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let cluster = KubeServer::start(&scratch.path().join("cluster"), &[]).await.unwrap();
-    let tools = Tools::of_environment();
-    let module = tools.istio_module().unwrap();
-    cluster.install_crds(module).await.unwrap();
-    let https = free_address().unwrap();
-    cluster.install_webhook(https).await.unwrap();
-    let plane = Plane::start(&scratch.path().join("pilot"), &cluster, https).await;
-
-    let closed =
-        cluster.until(WEBHOOK, |found| found["webhooks"][0]["failurePolicy"] == "Fail").await.unwrap();
-    let bundle = closed["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
-    let bundle = String::from_utf8(BASE64.decode(bundle.as_bytes()).unwrap()).unwrap();
-    assert!(bundle.starts_with("-----BEGIN CERTIFICATE-----"), "{bundle}");
-
-    let rule = |timeout: &str| {
-        json!({
-            "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "r"},
-            "spec": {"hosts": ["a"], "http": [{"timeout": timeout, "route": [{"destination": {"host": "a"}}]}]},
-        })
-    };
-    assert_eq!(refused(&cluster, &rule("1s")).await, None);
-    let said = refused(&cluster, &rule("0.0001s")).await.unwrap();
-    assert!(said.contains("denied the request") || said.contains("Invalid value"), "{said}");
-
-    let (count, wrong) = corpus(&cluster, &module.join("pkg/config/validation/testdata/crds")).await;
-    assert!(count > 100, "only {count} documents were found");
-    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
-
-    let (_, metrics) = http_call::get(plane.server.monitoring, "/metrics").await.unwrap();
-    let passed = metrics.lines().filter(|line| line.starts_with("galley_validation_")).count();
-    assert_eq!(passed, 0, "what is only tried out is not counted");
-    let log = plane.server.process.output();
-    assert!(!log.contains("forbidden"), "our manifests allow too little:\n{log}");
 }
 
 #[tokio::test]
@@ -166,8 +92,8 @@ async fn trust_is_kept_in_the_cluster_and_told_in_every_namespace() {
 
     tokens(&cluster, &plane, &root).await;
 
-    let log = plane.server.process.output();
-    assert!(!log.contains("forbidden"), "our manifests allow too little:\n{log}");
+    let forbidden = cluster.forbidden_to_server();
+    assert!(forbidden.is_empty(), "our manifests do not allow {forbidden:#?}");
     let lock = "/api/v1/namespaces/istio-system/configmaps/istio-namespace-controller-election";
     let holder = |found: &Value| {
         let text = found["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].as_str();
@@ -195,10 +121,13 @@ async fn tokens(cluster: &KubeServer, plane: &Plane, root: &str) {
     let (csr, _) = signing_request("spiffe://cluster.local/ns/other/sa/other").unwrap();
     let request = || CertificateRequest { csr: csr.clone(), ..CertificateRequest::default() };
     let channel = connect(plane.secure, root, None).await.unwrap();
-    let chain = create_certificate(channel.clone(), request(), Some(&token("istio-ca").await)).await.unwrap();
-    let leaf = CertificateDer::from_pem_slice(chain[0].as_bytes()).unwrap();
-    let names: Vec<String> = pilot_ca::identities(&leaf).iter().map(ToString::to_string).collect();
-    assert_eq!(names, ["spiffe://cluster.local/ns/shop/sa/cart"]);
+    let right = token("istio-ca").await;
+    for name in [None, Some("Kubernetes"), Some("here")] {
+        let chain = create_certificate_in(channel.clone(), request(), (Some(&right), name)).await.unwrap();
+        let leaf = CertificateDer::from_pem_slice(chain[0].as_bytes()).unwrap();
+        let names: Vec<String> = pilot_ca::identities(&leaf).iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["spiffe://cluster.local/ns/shop/sa/cart"], "{name:?}");
+    }
     for wrong in [token("others").await, "nonsense".to_owned()] {
         let refused = create_certificate(channel.clone(), request(), Some(&wrong)).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated);
@@ -323,6 +252,7 @@ async fn a_cluster_without_a_control_plane_is_looked_after_once_it_says_so() {
     let ask = async |cluster: Option<&str>| {
         create_certificate_in(channel.clone(), request(), (Some(&token), cluster)).await
     };
+    ask(Some("there")).await.unwrap();
     let chain = ask(Some("east")).await.unwrap();
     let leaf = CertificateDer::from_pem_slice(chain[0].as_bytes()).unwrap();
     let names: Vec<String> = pilot_ca::identities(&leaf).iter().map(ToString::to_string).collect();
@@ -349,37 +279,10 @@ async fn a_cluster_without_a_control_plane_is_looked_after_once_it_says_so() {
     far.apply(&says("*")).await.unwrap();
     far.until(map, has_root).await.unwrap();
 
-    let log = plane.server.process.output();
-    assert!(!log.contains("forbidden"), "our manifests allow too little:\n{log}");
+    let forbidden = [near.forbidden_to_server(), far.forbidden_to_server()].concat();
+    assert!(forbidden.is_empty(), "our manifests do not allow {forbidden:#?}");
     plane.server.process.terminate().await.unwrap();
     assert_eq!(leader(&far.get(LOCK).await)["holderIdentity"], "", "seats are given free at the end");
-}
-
-#[tokio::test]
-async fn a_seat_is_taken_from_others_only_by_the_revision_that_the_tag_leads_to() {
-    if skipped() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let cluster = KubeServer::start(&scratch.path().join("cluster"), &[]).await.unwrap();
-    cluster.namespace("istio-system", &json!({})).await.unwrap();
-    let start = async |revision: &str| {
-        let env = [("REVISION", revision), ("POD_NAME", revision)];
-        Plane::start_with(&scratch.path().join(revision), &cluster, free_address().unwrap(), &env).await
-    };
-    let holds = |who: &'static str| move |found: &Value| leader(found)["holderIdentity"] == who;
-    let blue = start("blue").await;
-    cluster.until(LOCK, holds("blue")).await.unwrap();
-    let default = start("default").await;
-    // It looks every few seconds, and leaves it alone: a revision is not the default by its name.
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(leader(&cluster.get(LOCK).await)["holderIdentity"], "blue");
-    cluster.apply(&injector("istio-revision-tag-default", "default")).await.unwrap();
-    cluster.until(LOCK, holds("default")).await.unwrap();
-    assert_eq!(leader(&cluster.get(LOCK).await)["holderKey"], "default");
-    cluster.apply(&injector("istio-revision-tag-default", "blue")).await.unwrap();
-    cluster.until(LOCK, holds("blue")).await.unwrap();
-    drop((blue, default));
 }
 
 #[tokio::test]
