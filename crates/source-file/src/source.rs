@@ -147,6 +147,10 @@ impl Doubt {
         Self { until: Instant::now() + SECOND_LOOK, is_short: false }
     }
 
+    fn of_loss() -> Self {
+        Self { until: Instant::now() + LONG_LOOK, is_short: false }
+    }
+
     fn short() -> Self {
         Self { until: Instant::now() + SHORT_LOOK, is_short: true }
     }
@@ -334,7 +338,7 @@ impl Folder {
                 reading.into_par_iter().map(|path| (path.clone(), guarded(&path, options))).collect();
             for (path, look) in looks {
                 if self.contents.would_lose(&path, &look) && !doubted_before.contains(&path) {
-                    self.doubted.entry(path).or_insert_with(Doubt::long);
+                    self.doubted.entry(path).or_insert_with(Doubt::of_loss);
                 } else {
                     self.contents.apply(&path, look, &mut outcome);
                 }
@@ -351,9 +355,10 @@ fn issue(path: &Path, message: String) -> Issue {
 
 const MAX_LOOKS: usize = 4;
 
-/// Longer than it takes to put a file in the place of another, and short enough that nobody is called who has gone. Half of
-/// it is too short where others compile: then a file that is written again and again is seen empty.
+/// Longer than it takes to put a file in the place of another, and short enough that nobody is called who has gone.
 const SECOND_LOOK: Duration = Duration::from_millis(10);
+/// Who empties a file to fill it has to open it again, and on a busy machine waits for a processor before that.
+const LONG_LOOK: Duration = Duration::from_millis(50);
 /// Who removes a file to write it anew does so within microseconds.
 const SHORT_LOOK: Duration = Duration::from_millis(2);
 /// Timers are rounded up to milliseconds. One that comes later than this tells of a machine that has much to do.
