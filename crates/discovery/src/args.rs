@@ -11,7 +11,7 @@ use pilot_cli::{Env, LogArgs};
 use pilot_model::MeshOptions;
 use pilot_server::{Debounce, GrpcOptions, KeyOptions};
 
-use crate::features::{debounce, features, key_options};
+use crate::features::{debounce, features, key_options, most_kinds};
 use crate::registries::RegistryArgs;
 
 /// Pilot's server: reads services and rules, and tells proxies over xDS what to do.
@@ -129,6 +129,7 @@ pub(crate) struct DiscoveryArgs {
 pub(crate) struct Settings {
     pub(crate) mesh: MeshOptions,
     pub(crate) debounce: Option<Debounce>,
+    pub(crate) most_kinds: Option<usize>,
     pub(crate) grpc: GrpcOptions,
     pub(crate) keys: KeyOptions,
     pub(crate) addresses: Addresses,
@@ -191,6 +192,7 @@ impl DiscoveryArgs {
                 features: features(env),
             },
             debounce: debounce(env),
+            most_kinds: most_kinds(env),
             grpc: GrpcOptions {
                 keepalive_interval: span(keepalive_interval, "GRPC_KEEPALIVE_INTERVAL")
                     .unwrap_or(default.keepalive_interval),

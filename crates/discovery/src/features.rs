@@ -126,6 +126,12 @@ pub(crate) fn debounce(env: &Env) -> Option<Debounce> {
     Some(Debounce { after, max, endpoints: env.flag("PILOT_ENABLE_EDS_DEBOUNCE").unwrap_or(true) })
 }
 
+/// How many kinds of proxies may be connected at once; zero is no limit. A mesh has one for each cluster and network.
+pub(crate) fn most_kinds(env: &Env) -> Option<usize> {
+    const USUAL: usize = 256;
+    Some(env.number("PILOT_MAX_PROXY_KINDS").unwrap_or(USUAL)).filter(|most| *most > 0)
+}
+
 /// How the keys of token issuers are fetched.
 pub(crate) fn key_options(env: &Env) -> KeyOptions {
     let blocked = env.get("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();

@@ -52,7 +52,7 @@ pub use gateway::{
 pub use inbound::{Ingress, Target, ingress_targets, order_targets, pool_for, stand_in};
 pub use keys::{TokenKeys, key_host, token_keys};
 pub use kube::{SliceSurroundings, kube_endpoints, outranks};
-pub use layer::Layer;
+pub use layer::{Layer, SidecarScope};
 pub use locality::{LbSetting, NODE, Place, compared_labels, effective_locality, lb_labels, service_labels};
 pub use names::{ClusterName, Direction, fqdn, spiffe};
 pub use network::{

@@ -1,4 +1,5 @@
 mod inbox;
+mod kinds;
 mod leavers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use self::inbox::{Inbox, Incoming};
+use self::kinds::Kinds;
 use self::leavers::Leavers;
 use crate::bill::{Bill, Committed};
 use crate::clock::thread_nanos;
@@ -38,7 +40,7 @@ enum Command {
     Connect {
         id: ProxyId,
         proxy: Arc<Proxy>,
-        seat: oneshot::Sender<Seat>,
+        seat: oneshot::Sender<Result<Seat, Unseated>>,
     },
     Disconnect(ProxyId, Name),
     /// All that a proxy refuses now.
@@ -53,6 +55,17 @@ enum Command {
     Stop,
 }
 
+/// Why a proxy is sent nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unseated {
+    /// The engine is gone.
+    Over,
+    /// Working out what it is to have failed, for a reason that stands in the log.
+    Nothing,
+    /// There are too many proxies that say of themselves what nobody else says.
+    TooManyKinds,
+}
+
 type Look = Box<dyn FnOnce(&Pipeline, &Publisher) + Send>;
 
 /// How the engine works.
@@ -61,6 +74,8 @@ pub struct EngineOptions {
     /// It is ready once so many sources have told everything they had.
     pub sources: usize,
     pub debounce: Option<Debounce>,
+    /// So many kinds of proxies may be connected at once, which differ in what shapes all that they are told.
+    pub most_kinds: Option<usize>,
     /// Who wants to know the settings of the mesh listens there.
     pub settings: watch::Sender<Arc<MeshConfig>>,
 }
@@ -122,7 +137,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> std::io::Result<Self> {
-        let EngineOptions { mesh, sources, debounce, settings } = options;
+        let EngineOptions { mesh, sources, debounce, most_kinds, settings } = options;
         let (domain, cluster) = (mesh.domain.clone(), mesh.cluster.clone());
         let reading = Arc::new(ReadOptions { domain, cluster, platform: true });
         let (commands, receiver) = mpsc::unbounded_channel();
@@ -154,6 +169,7 @@ impl Engine {
                 bill: parts.1,
                 gate: Gate::new(debounce),
                 leavers: Leavers::default(),
+                kinds: Kinds::new(most_kinds),
                 sources: SourceBook::default(),
                 suspects: Suspects::default(),
                 epoch,
@@ -337,11 +353,12 @@ impl EngineHandle {
         ProxyId(self.ids.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes a proxy known. Nothing if the engine is gone.
-    pub(crate) async fn connect(&self, id: ProxyId, proxy: Arc<Proxy>) -> Option<Seat> {
+    /// Makes a proxy known.
+    pub(crate) async fn connect(&self, id: ProxyId, proxy: Arc<Proxy>) -> Result<Seat, Unseated> {
         let (seat, receiver) = oneshot::channel();
-        self.commands.send(Command::Connect { id, proxy, seat }).ok()?;
-        receiver.await.ok()
+        let told = self.commands.send(Command::Connect { id, proxy, seat });
+        told.map_err(|_| Unseated::Over)?;
+        receiver.await.unwrap_or(Err(Unseated::Over))
     }
 
     /// `name` is the one that the proxy comes back under, if it does.
@@ -376,10 +393,14 @@ struct Worker {
     bill: Arc<Bill>,
     gate: Gate,
     leavers: Leavers,
+    kinds: Kinds,
     sources: SourceBook,
     suspects: Suspects,
     epoch: watch::Sender<u64>,
 }
+
+/// A proxy that waits for its seat.
+type Waiting = (ProxyId, oneshot::Sender<Result<Seat, Unseated>>);
 
 /// A transaction, and who waits for it to be committed.
 #[derive(Default)]
@@ -387,7 +408,7 @@ struct Round {
     txn: Txn,
     /// When the first change of a source in it was told.
     told: Option<Micros>,
-    seats: Vec<(ProxyId, oneshot::Sender<Seat>)>,
+    seats: Vec<Waiting>,
     sources: Vec<oneshot::Sender<()>>,
     /// Sources that told something, and when.
     shards: Vec<(Shard, Micros)>,
@@ -460,6 +481,11 @@ impl Worker {
             Command::Follow(shard, name, contact) => {
                 self.sources.follow(shard, name, contact, &self.metrics.sources);
             }
+            Command::Connect { id, proxy, seat } if !self.kinds.come(id, &proxy) => {
+                tracing::warn!("{} is refused: there are too many kinds of proxies", proxy.name);
+                // It may have left.
+                let _gone = seat.send(Err(Unseated::TooManyKinds));
+            }
             Command::Connect { id, proxy, seat } => {
                 // In one step, so that what both are sent is there all the time.
                 let left = self.leavers.come(&proxy.name);
@@ -471,7 +497,11 @@ impl Worker {
                 self.publisher.leave(id);
                 self.suspects.leave(id);
                 self.ledger.set(&Place::Proxy(id.0), &[]);
-                let over = self.leavers.leave(id, name, self.clock.now());
+                let over = if self.kinds.is_worth_keeping(id) {
+                    self.leavers.leave(id, name, self.clock.now())
+                } else {
+                    Some(id)
+                };
                 self.forget(over, txn);
             }
             Command::Refusals(id, refusals) => {
@@ -508,9 +538,12 @@ impl Worker {
     }
 
     /// Takes the rows of proxies away that are not waited for.
-    fn forget(&self, proxies: impl IntoIterator<Item = ProxyId>, txn: &mut Txn) {
+    fn forget(&mut self, proxies: impl IntoIterator<Item = ProxyId>, txn: &mut Txn) {
         let inputs = self.pipeline.inputs();
-        proxies.into_iter().for_each(|id| txn.remove(&inputs.proxies, OWN_SHARD, id));
+        for id in proxies {
+            self.kinds.leave(id);
+            txn.remove(&inputs.proxies, OWN_SHARD, id);
+        }
     }
 
     /// A source that is to wait for silence may go on talking, or there would be silence at once.
@@ -557,7 +590,7 @@ impl Worker {
         }
     }
 
-    fn commit(&mut self, txn: Txn, told: Option<Micros>, seats: Vec<(ProxyId, oneshot::Sender<Seat>)>) {
+    fn commit(&mut self, txn: Txn, told: Option<Micros>, seats: Vec<Waiting>) {
         if !txn.is_empty() {
             self.run(txn, told);
         }
@@ -565,7 +598,7 @@ impl Worker {
             // A stream that left before it was seated has no audience any more.
             let seat = self.pipeline.audience_of(id).and_then(|a| self.publisher.seat(id, &a));
             // Or it left in this very round, and then its seat was given free before it was there.
-            if seat.is_some_and(|seat| waiting.send(seat).is_err()) {
+            if waiting.send(seat.ok_or(Unseated::Nothing)).is_err() {
                 self.publisher.leave(id);
             }
         }
@@ -598,6 +631,7 @@ impl Worker {
         self.want(changes.wanted_keys);
         self.want_names(changes.wanted_names);
         self.metrics.commits.note_state(&self.pipeline);
+        self.metrics.clients.note_kinds(self.kinds.count());
         self.epoch.send_replace(epoch);
         self.bill.note_population(self.pipeline.proxies(), self.pipeline.audiences());
     }

@@ -3,14 +3,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
+use rustix::net::sockopt::set_tcp_cork;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tonic::transport::server::Connected;
 
-/// A connection that calls the kernel once for much of what is written to it.
+/// A connection that sends few and full packets.
 ///
 /// HTTP/2 is written frame by frame, 16 KiB each, and flushed behind every one of them, so that a large response would be
-/// dozens of calls and packets. Whoever has nothing more to write flushes once more. So a flush behind something written is
-/// put off: another one will come, and that it does come is seen to by waking whoever writes.
+/// dozens of packets. Whoever has nothing more to write flushes once more. So a flush behind something written is put off:
+/// another one will come, and that it does come is seen to by waking whoever writes. Until then small frames are put
+/// together here. Large ones go to the kernel as they are, without a copy of what all streams share; it is told to wait for
+/// full packets.
 pub(crate) struct Gather<S> {
     stream: S,
     gathered: BytesMut,
@@ -18,14 +22,39 @@ pub(crate) struct Gather<S> {
     fresh: bool,
     /// Does whoever writes flush once more? Handshakes do not.
     puts_off: bool,
+    packets: Packets,
 }
 
-/// As much as a packet of the loopback device or a send of a network card takes at once.
-const FULL: usize = 64 << 10;
+/// So much is put together of what is small.
+const FULL: usize = 16 << 10;
+/// What is longer is worth a call of its own.
+const LARGE: usize = 4 << 10;
+
+/// What the kernel sends.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Packets {
+    /// Whatever there is.
+    #[default]
+    Any,
+    /// Only those that are full; it waits for more until then.
+    Full,
+}
+
+/// What can send only full packets for a while.
+pub(crate) trait Cork {
+    fn send_only(&self, packets: Packets);
+}
+
+impl Cork for TcpStream {
+    fn send_only(&self, packets: Packets) {
+        // A connection that is gone shows it when something is written.
+        let _gone = set_tcp_cork(self, packets == Packets::Full);
+    }
+}
 
 impl<S> Gather<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, gathered: BytesMut::new(), fresh: false, puts_off: true }
+        Self { stream, gathered: BytesMut::new(), fresh: false, puts_off: true, packets: Packets::Any }
     }
 
     /// Nothing is put off before [`start`](Self::start) is called.
@@ -42,7 +71,7 @@ impl<S> Gather<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Gather<S> {
+impl<S: AsyncWrite + Cork + Unpin> Gather<S> {
     fn write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.gathered.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.gathered))?;
@@ -55,9 +84,15 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
         self.gathered = BytesMut::new();
         Poll::Ready(Ok(()))
     }
+
+    fn send_only(&mut self, packets: Packets) {
+        if std::mem::replace(&mut self.packets, packets) != packets {
+            self.stream.send_only(packets);
+        }
+    }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
+impl<S: AsyncWrite + Cork + Unpin> AsyncWrite for Gather<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(from)])
     }
@@ -67,13 +102,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
         cx: &mut Context<'_>,
         from: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let len = from.iter().map(|slice| slice.len()).sum();
+        if self.puts_off && len > LARGE {
+            self.send_only(Packets::Full);
+            ready!(self.write_out(cx))?;
+            let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, from))?;
+            self.fresh = true;
+            return Poll::Ready(Ok(written));
+        }
         if self.gathered.len() >= FULL {
             ready!(self.write_out(cx))?;
-        }
-        let len = from.iter().map(|slice| slice.len()).sum();
-        if self.gathered.is_empty() && len > FULL / 4 {
-            // More is likely to follow: the room is asked for once.
-            self.gathered.reserve(FULL + len);
         }
         from.iter().for_each(|slice| self.gathered.extend_from_slice(slice));
         self.fresh = true;
@@ -91,11 +129,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
             return Poll::Ready(Ok(()));
         }
         ready!(self.write_out(cx))?;
+        self.send_only(Packets::Any);
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.write_out(cx))?;
+        self.send_only(Packets::Any);
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -120,6 +160,7 @@ impl<S: Connected> Connected for Gather<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
     use std::io;
     use std::pin::Pin;
     use std::sync::Arc;
@@ -128,15 +169,28 @@ mod tests {
 
     use tokio::io::AsyncWrite;
 
-    use super::{FULL, Gather};
+    use super::{Cork, FULL, Gather, LARGE, Packets};
 
-    /// Remembers how much was written with each call, and takes no more than there is room for.
+    /// Remembers how much was written with each call, and takes no more than there is room for. Sends when it is told to wait
+    /// no longer.
     #[derive(Default)]
     struct Kernel {
         calls: Vec<usize>,
         bytes: Vec<u8>,
         room: usize,
         closed: bool,
+        packets: Cell<Packets>,
+        /// How much there was when it was sent, each time.
+        sent: RefCell<Vec<usize>>,
+    }
+
+    impl Cork for Kernel {
+        fn send_only(&self, packets: Packets) {
+            self.packets.set(packets);
+            if packets == Packets::Any {
+                self.sent.borrow_mut().push(self.bytes.len());
+            }
+        }
     }
 
     impl AsyncWrite for Kernel {
@@ -175,7 +229,11 @@ mod tests {
         for frame in 0..frames {
             let content = vec![u8::try_from(frame).unwrap(); size];
             match Pin::new(&mut *gather).poll_write(cx, &content) {
-                Poll::Ready(written) => assert_eq!(written.unwrap(), size),
+                Poll::Ready(Ok(written)) if written == size => {}
+                Poll::Ready(written) => {
+                    written.unwrap();
+                    return frame;
+                }
                 Poll::Pending => return frame,
             }
             if Pin::new(&mut *gather).poll_flush(cx).is_pending() {
@@ -190,34 +248,56 @@ mod tests {
     }
 
     #[test]
-    fn many_frames_are_one_call() {
+    fn many_small_frames_are_one_call() {
         let mut gather = gather(usize::MAX);
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let cx = &mut Context::from_waker(&waker);
-        assert_eq!(write(&mut gather, 3, 10_000, cx), 3);
+        assert_eq!(write(&mut gather, 3, 1_000, cx), 3);
         assert!(gather.stream().calls.is_empty());
         assert!(woken.0.load(Ordering::Relaxed) > 0, "whoever writes comes back, and flushes");
         assert!(Pin::new(&mut gather).poll_flush(cx).is_ready());
-        assert_eq!(gather.stream().calls, [30_000]);
-        assert_eq!(write(&mut gather, 10, 10_000, cx), 10);
+        assert_eq!(gather.stream().calls, [3_000]);
+        assert_eq!(write(&mut gather, 40, 1_000, cx), 40);
         assert!(Pin::new(&mut gather).poll_flush(cx).is_ready());
         let calls = &gather.stream().calls;
-        assert_eq!(calls.iter().sum::<usize>(), 130_000);
-        assert!(calls.len() <= 3, "{calls:?}");
+        assert_eq!(calls.iter().sum::<usize>(), 43_000);
+        assert!(calls.len() <= 5, "{calls:?}");
+    }
+
+    #[test]
+    fn large_frames_are_written_as_they_are_and_sent_together() {
+        let mut gather = gather(usize::MAX);
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert_eq!(write(&mut gather, 1, 100, cx), 1);
+        assert_eq!(write(&mut gather, 5, 10_000, cx), 5);
+        assert_eq!(write(&mut gather, 1, 100, cx), 1);
+        assert_eq!(gather.stream().calls, [100, 10_000, 10_000, 10_000, 10_000, 10_000], "nothing is copied");
+        assert_eq!(gather.stream().packets.get(), Packets::Full);
+        assert!(gather.gathered.capacity() < LARGE);
+        assert!(Pin::new(&mut gather).poll_flush(cx).is_ready());
+        assert_eq!(gather.stream().packets.get(), Packets::Any);
+        assert_eq!(*gather.stream().sent.borrow(), [50_200]);
+        write(&mut gather, 1, 100, cx);
+        assert!(Pin::new(&mut gather).poll_flush(cx).is_ready());
+        assert_eq!(gather.stream().sent.borrow().len(), 1, "what is small alone needs no word");
     }
 
     #[test]
     fn nothing_is_lost_or_piles_up_when_the_other_side_does_not_read() {
-        let mut gather = gather(FULL / 2);
-        let cx = &mut Context::from_waker(Waker::noop());
-        let taken = write(&mut gather, 100, 10_000, cx);
-        assert!(taken < 10, "{taken} frames wait");
-        gather.stream.room = usize::MAX;
-        assert!(Pin::new(&mut gather).poll_flush(cx).is_ready());
-        let whole: Vec<u8> =
-            (0..taken).flat_map(|frame| vec![u8::try_from(frame).unwrap(); 10_000]).collect();
-        assert_eq!(gather.stream().bytes, whole);
+        for size in [1_000, 10_000] {
+            let mut gather = gather(2 * FULL);
+            let cx = &mut Context::from_waker(Waker::noop());
+            let taken = write(&mut gather, 100, size, cx);
+            assert!(taken * size <= 4 * FULL, "{taken} frames wait");
+            gather.stream.room = usize::MAX;
+            assert!(Pin::new(&mut gather).poll_flush(cx).is_ready());
+            let whole: Vec<u8> =
+                (0..taken).flat_map(|frame| vec![u8::try_from(frame).unwrap(); size]).collect();
+            let bytes = &gather.stream().bytes;
+            // Of a frame that was taken in part the rest is written by whoever wrote it.
+            assert!(bytes.starts_with(&whole) && bytes.len() < whole.len() + size);
+        }
     }
 
     #[test]

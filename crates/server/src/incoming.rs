@@ -13,6 +13,9 @@ use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tonic::Status;
 
+/// Twice what all annotations of a pod may take together. It is kept for as long as the stream is.
+const MAX_NODE: usize = 512 << 10;
+
 /// More of an error text nobody reads.
 const MAX_ERROR: usize = 4 << 10;
 
@@ -273,6 +276,10 @@ fn text(bytes: &[u8]) -> Result<&str, Status> {
 }
 
 fn decode_node(node: &[u8]) -> Result<Node, Status> {
+    if node.len() > MAX_NODE {
+        let len = node.len();
+        return Err(Status::out_of_range(format!("a node of {len} bytes is too large: at most {MAX_NODE}")));
+    }
     Node::decode(node).map_err(|error| malformed("node", &error))
 }
 
@@ -298,7 +305,7 @@ mod tests {
     use pilot_xds::{Ask, Encoded, Initial, Manifest, Manifests, Pacing, Protocol, Session, TypeUrl};
     use prost::Message as _;
 
-    use super::{DeltaRequest, Incoming as _, SotwRequest};
+    use super::{DeltaRequest, Incoming as _, MAX_NODE, SotwRequest};
 
     fn session(known: &Arc<Encoded>) -> Session {
         let mut manifests = Manifests::default();
@@ -375,6 +382,20 @@ mod tests {
         assert_eq!(names("7", &["a", "c"]).iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!(names("7", &[]).len(), 0);
         assert_eq!(names("8", &["a", "b"]), first);
+    }
+
+    #[test]
+    fn a_node_has_a_limit() {
+        let node = |len: usize| pilot_envoy_api::envoy::config::core::v3::Node {
+            id: "n".repeat(len),
+            ..Default::default()
+        };
+        let read = |len: usize| {
+            let message = api::DiscoveryRequest { node: Some(node(len)), ..Default::default() };
+            SotwRequest::read(message.encode_to_vec().into()).unwrap().node()
+        };
+        assert!(read(MAX_NODE / 2).unwrap().is_some());
+        assert_eq!(read(MAX_NODE).unwrap_err().code(), tonic::Code::OutOfRange);
     }
 
     #[test]

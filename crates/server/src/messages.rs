@@ -98,6 +98,7 @@ impl<M: Incoming> Messages<M> {
         match self.body.frame().await {
             Some(frame) => {
                 self.piece = frame?.into_data().unwrap_or_default();
+                self.turn.go_on(&self.readers);
                 Ok(true)
             }
             None if self.begun.is_empty() => Ok(false),

@@ -15,10 +15,12 @@ pub(crate) struct Readers(Arc<Places>);
 
 /// What is no longer is read as it comes.
 pub(crate) const LONG: usize = 64 << 10;
-/// So many for each processor, so that none waits for a network.
-const AT_ONCE: usize = 4;
-/// A client that takes longer than this to say one thing does not keep others from being heard: it goes on beside them.
+/// So many for each processor: one more than are worked on, so that none waits for a network.
+const AT_ONCE: usize = 2;
+/// A client that is silent for longer than this does not keep others from being heard: it goes on beside them.
 const PATIENCE: Micros = 200_000;
+/// Nor does one that takes longer to say one thing. A megabyte takes eight round trips, and who says it may be busy.
+const MOST: Micros = 1_000_000;
 
 /// Whether one stream may read on.
 #[derive(Default)]
@@ -26,9 +28,10 @@ pub(crate) enum Turn {
     #[default]
     Nothing,
     Waiting(oneshot::Receiver<Place>),
-    /// Nothing only if nobody looks after places any more.
+    /// Without a place only if nobody looks after places any more.
     Had {
-        _place: Option<Place>,
+        place: Option<Place>,
+        latest: Micros,
     },
 }
 
@@ -61,7 +64,14 @@ impl Turn {
         }
         if let Self::Waiting(place) = self {
             let place = place.await.ok();
-            *self = Self::Had { _place: place };
+            *self = Self::Had { place, latest: readers.0.now() + MOST };
+        }
+    }
+
+    /// The client goes on, and may do so for longer.
+    pub(crate) fn go_on(&self, readers: &Readers) {
+        if let Self::Had { place: Some(place), latest } = self {
+            readers.0.had_until((readers.0.now() + PATIENCE).min(*latest), place);
         }
     }
 }
@@ -81,7 +91,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Waker};
 
-    use super::{PATIENCE, Readers, Turn};
+    use super::{MOST, PATIENCE, Readers, Turn};
     use crate::clock::Held;
 
     fn has_come(turn: &mut Turn, readers: &Readers) -> bool {
@@ -103,6 +113,20 @@ mod tests {
         readers.look();
         assert!(slow.has_come(), "it goes on");
         assert!(has_come(&mut next, &readers), "the place is free");
+    }
+
+    #[test]
+    fn who_goes_on_has_his_turn_for_longer_but_not_for_ever() {
+        let clock = Arc::new(Held::default());
+        let readers = Readers::with_places(1, clock.clone());
+        let [mut slow, mut next] = [Turn::default(), Turn::default()];
+        assert!(has_come(&mut slow, &readers) && !has_come(&mut next, &readers));
+        for since in 1..=2 * MOST / PATIENCE {
+            clock.go_on(PATIENCE / 2);
+            slow.go_on(&readers);
+            readers.look();
+            assert_eq!(has_come(&mut next, &readers), since * PATIENCE / 2 >= MOST, "{since}");
+        }
     }
 
     #[test]

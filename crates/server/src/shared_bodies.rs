@@ -38,8 +38,11 @@ struct Entry {
     used: bool,
 }
 
-/// How long a block is kept after nobody asks for it any more: longer than a push to everybody takes.
-const KEEP: Duration = Duration::from_secs(1);
+/// How long bytes are kept after nobody asks for them any more. To put them together again costs as little as a copy, and
+/// those of the clusters of a large mesh are not needed any more while its routes are sent.
+const KEEP: Duration = Duration::from_millis(250);
+/// What is worked out about them is kept so much longer: longer than a push to everybody takes.
+const KEPT_LONGER: u32 = 4;
 
 /// How large blocks are.
 #[derive(Clone, Copy)]
@@ -154,11 +157,16 @@ impl SharedBodies {
         self.commons.is_empty() && self.trunks.is_empty() && self.entries.lock().is_empty()
     }
 
-    /// Forgets what nobody asked for since the last time.
+    /// Forgets bytes that nobody asked for since the last time.
+    fn forget_bytes(&self) {
+        self.commons.sweep_bodies();
+        self.entries.lock().retain(|_, entry| std::mem::take(&mut entry.used));
+    }
+
+    /// The same for what is worked out about them.
     fn forget(&self) {
         self.commons.sweep();
         self.trunks.sweep();
-        self.entries.lock().retain(|_, entry| std::mem::take(&mut entry.used));
     }
 
     /// Forgets what is not asked for any more. Sleeps while there is nothing to forget.
@@ -166,9 +174,15 @@ impl SharedBodies {
         loop {
             self.filled.notified().await;
             self.sweeping.store(true, Ordering::Relaxed);
-            while !self.is_empty() {
+            for sweep in 1_u32.. {
                 tokio::time::sleep(KEEP).await;
-                self.forget();
+                self.forget_bytes();
+                if sweep.is_multiple_of(KEPT_LONGER) {
+                    self.forget();
+                    if self.is_empty() {
+                        break;
+                    }
+                }
             }
             self.sweeping.store(false, Ordering::Relaxed);
             // Who put something here before that was told that somebody is looking.

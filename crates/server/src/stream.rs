@@ -17,7 +17,7 @@ use crate::admission::Admission;
 use crate::authenticate::{Caller, Gate};
 use crate::body::Outgoing;
 use crate::debug_stream::{self, DebugStreams};
-use crate::engine::EngineHandle;
+use crate::engine::{EngineHandle, Unseated};
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
 use crate::lanes::{LARGE, Lane, Lanes};
@@ -62,8 +62,8 @@ const FIRST_REQUEST: Duration = Duration::from_secs(30);
 /// After so long a gateway comes again whose rights nobody could tell.
 const ASK_AGAIN: Millis = 60_000;
 
-/// No proxy asks for so many names, but somebody who wants to exhaust memory does.
-const MAX_NAMES_SIZE: usize = 64 << 20;
+/// No proxy asks for so many names, but somebody who wants to exhaust memory does. Those of 10,000 services take 2 MiB.
+const MAX_NAMES_SIZE: usize = 32 << 20;
 
 /// Endpoints of some thousand machines: more than that is no news of single ones, but everything anew.
 const NEWS: usize = 1 << 20;
@@ -148,8 +148,9 @@ async fn begin_and_run<M: Incoming>(
     let guest = Guest { engine: hub.engine.clone(), id, metrics: Arc::clone(&hub.metrics), proxy };
     let standing = hub.engine.standings().come(id, Arc::clone(&guest.proxy), hub.clock.now());
     guest.metrics.clients.connected(guest.proxy.version);
-    let Some(Seat(seat)) = guest.engine.connect(id, Arc::clone(&guest.proxy)).await else {
-        return Status::unavailable("the server is shutting down");
+    let seat = match guest.engine.connect(id, Arc::clone(&guest.proxy)).await {
+        Ok(Seat(seat)) => seat,
+        Err(why) => return unseated(why),
     };
     tracing::info!(target: "ads", "new connection for node:{}-{id}", guest.proxy.name);
     let Place { feed, .. } = seat.borrow().clone();
@@ -183,6 +184,18 @@ async fn begin_and_run<M: Incoming>(
     let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
+}
+
+fn unseated(why: Unseated) -> Status {
+    match why {
+        Unseated::Over => Status::unavailable("the server is shutting down"),
+        Unseated::Nothing => Status::unavailable(
+            "what this proxy is to have could not be worked out: the log and /debug/issues say why",
+        ),
+        Unseated::TooManyKinds => Status::resource_exhausted(
+            "too many proxies say of their cluster, networks or domain what no other says: raise PILOT_MAX_PROXY_KINDS",
+        ),
+    }
 }
 
 /// Whether a proxy is who it says it is, and what it may read. Tells when it is to come again, if that could not be asked.

@@ -101,9 +101,9 @@ async fn time_passed(span: Option<Duration>) {
     }
 }
 
-async fn second_look(doubted: &BTreeMap<PathBuf, Instant>) {
-    match doubted.values().min() {
-        Some(first) => tokio::time::sleep_until(*first + SECOND_LOOK).await,
+async fn second_look(doubted: &BTreeMap<PathBuf, Doubt>) {
+    match doubted.values().map(|doubt| doubt.until).min() {
+        Some(first) => tokio::time::sleep_until(first).await,
         None => std::future::pending().await,
     }
 }
@@ -128,11 +128,32 @@ struct Folder {
     writing: BTreeSet<PathBuf>,
     /// Files that are not there or do not say any more what they said; they are believed when nothing was told of them for
     /// a moment.
-    doubted: BTreeMap<PathBuf, Instant>,
+    doubted: BTreeMap<PathBuf, Doubt>,
     /// Has everything been told once?
     begun: bool,
     /// Is there an issue about the folder itself?
     troubled: bool,
+}
+
+/// Until when a file is doubted.
+#[derive(Clone, Copy)]
+struct Doubt {
+    until: Instant,
+    is_short: bool,
+}
+
+impl Doubt {
+    fn long() -> Self {
+        Self { until: Instant::now() + SECOND_LOOK, is_short: false }
+    }
+
+    fn of_loss() -> Self {
+        Self { until: Instant::now() + LONG_LOOK, is_short: false }
+    }
+
+    fn short() -> Self {
+        Self { until: Instant::now() + SHORT_LOOK, is_short: true }
+    }
 }
 
 impl Folder {
@@ -143,14 +164,14 @@ impl Folder {
 
     /// What changed since the last look, as far as `touched` says where to look.
     fn look(&mut self, watch: &mut Watch, touched: Touched) -> Batch {
-        let Touched { files, begun, vanished, anything } = touched;
+        let Touched { files, removed, begun, vanished, anything } = touched;
         let anything = anything || vanished.iter().any(|path| self.was_folder(path));
         let (files, begun) = (self.led_to(files), self.led_to(begun));
         match (files, begun) {
             (Some(files), Some(begun)) if !anything && self.begun => {
                 self.writing.retain(|path| !files.contains(path));
                 self.writing.extend(begun);
-                self.look_at(&files)
+                self.look_at(&files, &self.led_to(removed).unwrap_or_default())
             }
             // What is told of folders that links lead into is told by the stamps of the links.
             (files, begun) => {
@@ -179,7 +200,7 @@ impl Folder {
 
     /// Looks at files of which something was told, and again at those that were missing. They are read even if their
     /// stamps are the same: two saves may happen within one tick of the kernel's clock.
-    fn look_at(&mut self, files: &BTreeSet<PathBuf>) -> Batch {
+    fn look_at(&mut self, files: &BTreeSet<PathBuf>, removed: &BTreeSet<PathBuf>) -> Batch {
         let again = self.looked_at_again(files);
         let mut changed = BTreeMap::new();
         for path in files.iter().chain(&again) {
@@ -187,7 +208,8 @@ impl Folder {
             match found.map(|metadata| Stamp::of(&metadata)) {
                 Some(stamp) if !self.writing.contains(path) => _ = changed.insert(path.clone(), Some(stamp)),
                 Some(_) => {}
-                None => self.miss(path, &again, &mut changed),
+                None if again.contains(path) => _ = changed.insert(path.clone(), None),
+                None => self.miss(path, if removed.contains(path) { Doubt::short() } else { Doubt::long() }),
             }
         }
         self.take_in(changed, &again)
@@ -197,25 +219,21 @@ impl Folder {
     fn looked_at_again(&mut self, told: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
         self.doubted.retain(|path, _| !told.contains(path));
         let now = Instant::now();
-        let ripe = self.doubted.extract_if(.., |_, since| now >= *since + SECOND_LOOK);
-        ripe.map(|(path, _)| path).collect()
-    }
-
-    fn doubt(&mut self, path: PathBuf) {
-        self.doubted.entry(path).or_insert_with(Instant::now);
+        let ripe = self.doubted.extract_if(.., |_, doubt| now >= doubt.until);
+        let mut again = BTreeSet::new();
+        let mut late = Vec::new();
+        for (path, doubt) in ripe {
+            // Who was to put a file there may have had to wait as long for a processor.
+            if doubt.is_short && now > doubt.until + LATE { late.push(path) } else { _ = again.insert(path) }
+        }
+        self.doubted.extend(late.into_iter().map(|path| (path, Doubt::long())));
+        again
     }
 
     /// Editors and version control replace a file by removing it first, so one that is missing is looked for once more.
-    fn miss(
-        &mut self,
-        path: &Path,
-        doubted_before: &BTreeSet<PathBuf>,
-        changed: &mut BTreeMap<PathBuf, Option<Stamp>>,
-    ) {
-        if doubted_before.contains(path) {
-            changed.insert(path.to_owned(), None);
-        } else if self.stamps.contains_key(path) {
-            self.doubt(path.to_owned());
+    fn miss(&mut self, path: &Path, doubt: Doubt) {
+        if self.stamps.contains_key(path) {
+            self.doubted.entry(path.to_owned()).or_insert(doubt);
         }
     }
 
@@ -228,8 +246,12 @@ impl Folder {
         let mut changed: BTreeMap<PathBuf, Option<Stamp>> = BTreeMap::new();
         let gone: Vec<PathBuf> =
             self.stamps.keys().filter(|path| found.surely_lacks(path)).cloned().collect();
-        for path in &gone {
-            self.miss(path, &again, &mut changed);
+        for path in gone {
+            if again.contains(&path) {
+                changed.insert(path, None);
+            } else {
+                self.miss(&path, Doubt::long());
+            }
         }
         for (path, stamp) in &found.files {
             let differs = told.contains(path) || again.contains(path) || self.stamps.get(path) != Some(stamp);
@@ -316,7 +338,7 @@ impl Folder {
                 reading.into_par_iter().map(|path| (path.clone(), guarded(&path, options))).collect();
             for (path, look) in looks {
                 if self.contents.would_lose(&path, &look) && !doubted_before.contains(&path) {
-                    self.doubt(path);
+                    self.doubted.entry(path).or_insert_with(Doubt::of_loss);
                 } else {
                     self.contents.apply(&path, look, &mut outcome);
                 }
@@ -333,9 +355,14 @@ fn issue(path: &Path, message: String) -> Issue {
 
 const MAX_LOOKS: usize = 4;
 
-/// Longer than it takes to put a file in the place of another, and short enough that nobody is called who has gone. Half of
-/// it is too short where others compile: then a file that is written again and again is seen empty.
+/// Longer than it takes to put a file in the place of another, and short enough that nobody is called who has gone.
 const SECOND_LOOK: Duration = Duration::from_millis(10);
+/// Who empties a file to fill it has to open it again, and on a busy machine waits for a processor before that.
+const LONG_LOOK: Duration = Duration::from_millis(50);
+/// Who removes a file to write it anew does so within microseconds.
+const SHORT_LOOK: Duration = Duration::from_millis(2);
+/// Timers are rounded up to milliseconds. One that comes later than this tells of a machine that has much to do.
+const LATE: Duration = Duration::from_millis(2);
 
 /// A text that makes the reader panic is an issue like any other.
 fn guarded(path: &Path, options: &ReadOptions) -> Look {

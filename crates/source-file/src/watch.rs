@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
+use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RemoveKind};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
@@ -13,6 +13,8 @@ use crate::walk::is_hidden;
 pub(crate) struct Touched {
     /// Files that are complete and may say something new, or are gone.
     pub(crate) files: BTreeSet<PathBuf>,
+    /// Those of them that were removed, and not put elsewhere: mostly this is meant.
+    pub(crate) removed: BTreeSet<PathBuf>,
     /// Files that somebody has begun to write and not closed yet.
     pub(crate) begun: BTreeSet<PathBuf>,
     /// Names that went and were no files that are read: perhaps folders.
@@ -30,6 +32,10 @@ impl Touched {
         Self { files: BTreeSet::from([path.to_owned()]), ..Self::default() }
     }
 
+    fn removed(path: &Path) -> Self {
+        Self { removed: BTreeSet::from([path.to_owned()]), ..Self::file(path) }
+    }
+
     fn begun(path: &Path) -> Self {
         Self { begun: BTreeSet::from([path.to_owned()]), ..Self::default() }
     }
@@ -42,7 +48,9 @@ impl Touched {
     fn then(&mut self, later: Self) {
         self.begun.retain(|path| !later.files.contains(path));
         self.files.retain(|path| !later.begun.contains(path));
+        self.removed.retain(|path| !later.begun.contains(path) && !later.files.contains(path));
         self.files.extend(later.files);
+        self.removed.extend(later.removed);
         self.begun.extend(later.begun);
         self.vanished.extend(later.vanished);
         self.anything |= later.anything;
@@ -131,6 +139,9 @@ impl Interest {
             EventKind::Create(CreateKind::File) => {
                 event.paths.iter().filter_map(|path| self.created(path)).collect()
             }
+            EventKind::Remove(RemoveKind::File) => {
+                event.paths.iter().filter_map(|path| self.removed(path)).collect()
+            }
             EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(_)) | EventKind::Remove(_) => {
                 event.paths.iter().filter_map(|path| self.came_or_went(path)).collect()
             }
@@ -155,6 +166,12 @@ impl Interest {
         }
         let is_read = (self.is_read)(path);
         is_read.then(|| if metadata.nlink() > 1 { Touched::file(path) } else { Touched::begun(path) })
+    }
+
+    fn removed(&self, path: &Path) -> Option<Touched> {
+        let told = self.came_or_went(path)?;
+        // A link may be in its place by now.
+        Some(if told.files.contains(path) { Touched::removed(path) } else { told })
     }
 
     fn came_or_went(&self, path: &Path) -> Option<Touched> {
@@ -190,5 +207,11 @@ mod tests {
         assert_eq!(touched, Touched::file(path));
         touched.then(Touched::begun(path));
         assert_eq!(touched, Touched::begun(path));
+        touched.then(Touched::removed(path));
+        assert_eq!(touched, Touched::removed(path));
+        for back in [Touched::begun(path), Touched::file(path)] {
+            touched.then(back.clone());
+            assert_eq!(touched, back);
+        }
     }
 }

@@ -174,6 +174,45 @@ async fn a_file_that_is_replaced_is_never_gone() {
     follower.until("that it is gone", |mirror| is(mirror, &[])).await;
 }
 
+/// The same without a word of where it went, and where others have much to do.
+#[tokio::test]
+async fn a_file_that_is_removed_and_written_is_never_gone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("a.yaml");
+    fs::write(&file, entry("a", 80)).unwrap();
+    let mut follower = follow(scratch.path());
+    follower.until("the first version", |mirror| is(mirror, &[("a", 80)])).await;
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let hogs = std::thread::available_parallelism().map_or(1, usize::from);
+    let hogs: Vec<_> = (0..hogs)
+        .map(|_| {
+            let done = std::sync::Arc::clone(&done);
+            std::thread::spawn(move || {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    let gone = std::cell::Cell::new(0);
+    for port in 81..1081 {
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, entry("a", port)).unwrap();
+        follower
+            .until("the next version", |mirror| {
+                gone.set(gone.get() + usize::from(ports(mirror).is_empty()));
+                is(mirror, &[("a", port)])
+            })
+            .await;
+    }
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    hogs.into_iter().for_each(|hog| hog.join().unwrap());
+    println!("gone {} times", gone.get());
+    assert_eq!(gone.get(), 0, "it is there at every moment");
+    fs::remove_file(&file).unwrap();
+    follower.until("that it is gone", |mirror| is(mirror, &[])).await;
+}
+
 /// Who writes a file empties it first, and may do so while it is read.
 #[tokio::test]
 async fn a_file_that_is_written_again_and_again_is_never_empty() {

@@ -48,11 +48,18 @@ pub struct Run {
     layer: Layer,
     content: OnceLock<Content>,
     digest: OnceLock<Digest>,
-    /// Kept for as long as it is swept around: streams whose clients do not answer have runs for much longer.
-    bodies: [Mutex<Option<Arc<[Bytes]>>>; 2],
+    bodies: [Body; 2],
     /// Large layers that were seen above this one, and whether they leave all of it to be seen.
     above: Mutex<VecDeque<(Layer, bool)>>,
     index: OnceLock<FastMap<Name, u32>>,
+    used: AtomicBool,
+}
+
+/// Kept for as long as it is swept around: streams whose clients do not answer have runs for much longer. Of all that is
+/// shared it takes the most room and is put together again the fastest.
+#[derive(Default)]
+struct Body {
+    pieces: Mutex<Option<Arc<[Bytes]>>>,
     used: AtomicBool,
 }
 
@@ -173,8 +180,14 @@ impl Commons {
             gone.extend(like.extract_if(.., |run| !run.used.swap(false, Ordering::Relaxed)));
             !like.is_empty()
         });
-        // A body may just be put together, which takes a while.
-        gone.iter().flat_map(|run| &run.bodies).for_each(|body| *body.lock() = None);
+        gone.iter().flat_map(|run| &run.bodies).for_each(Body::clear);
+    }
+
+    /// Lets go of bodies that nobody asked for since the last time.
+    pub fn sweep_bodies(&self) {
+        let runs: Vec<Arc<Run>> = self.runs.lock().values().flatten().cloned().collect();
+        let bodies = runs.iter().flat_map(|run| &run.bodies);
+        bodies.filter(|body| !body.used.swap(false, Ordering::Relaxed)).for_each(Body::clear);
     }
 
     /// How to find resources of a manifest by name, many of them.
@@ -215,6 +228,13 @@ fn are_apart(one: &Layer, other: &Layer) -> bool {
 
 /// Layers that stand above one that many share are few; those of single namespaces are small.
 const MOST_ABOVE: usize = 32;
+
+impl Body {
+    /// It may just be put together, which takes a while.
+    fn clear(&self) {
+        *self.pieces.lock() = None;
+    }
+}
 
 impl Run {
     fn is_left_by(&self, upper: &Layer) -> bool {
@@ -277,7 +297,9 @@ impl Run {
 
     /// The bytes of its entries, put together by `make` for the first who wants them; others wait meanwhile.
     pub fn body(&self, protocol: Protocol, make: impl FnOnce() -> Vec<Bytes>) -> Arc<[Bytes]> {
-        Arc::clone(self.bodies[protocol as usize].lock().get_or_insert_with(|| make().into()))
+        let body = &self.bodies[protocol as usize];
+        body.used.store(true, Ordering::Relaxed);
+        Arc::clone(body.pieces.lock().get_or_insert_with(|| make().into()))
     }
 
     fn get(&self, name: &str) -> Option<Option<&Arc<Encoded>>> {

@@ -232,7 +232,7 @@ impl Session {
         watched.flat_map(|(type_url, watch)| watch.refused().map(move |name| (type_url, name)))
     }
 
-    /// How much memory the names take that the client asked for one by one, about.
+    /// How much memory the names take that the client asked for one by one or says that it holds, about.
     pub fn names_size(&self) -> usize {
         self.watches.iter().flatten().map(Watch::names_size).sum()
     }

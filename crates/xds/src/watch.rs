@@ -18,6 +18,9 @@ enum Holding {
     Nothing,
 }
 
+/// What a name takes in memory about which something is written down, about.
+const EXCEPTION: usize = 128;
+
 /// Names under which the client holds something other than the base manifest says.
 type Exceptions = BTreeMap<Name, Holding>;
 
@@ -243,8 +246,9 @@ impl Watch {
         self.refused.keys()
     }
 
+    /// Also of those under which the client holds something that nobody serves, of which it may say any number.
     pub(crate) fn names_size(&self) -> usize {
-        self.names.size()
+        self.names.size() + (self.except.len() + self.unsure.len()) * EXCEPTION
     }
 
     /// The client's whole list of names. Tells whether it still wants anything.

@@ -60,10 +60,10 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     if let Some(writers) = &writers {
         identities.keep_in(&writers.ca_secret()).await.context("the authority of the mesh")?;
     }
-    let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
+    let Settings { mesh, debounce, most_kinds, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
     let metrics = metrics(tally, clusters.clone())?;
-    let options = EngineOptions { mesh, sources: sources.len(), debounce, settings };
+    let options = EngineOptions { mesh, sources: sources.len(), debounce, most_kinds, settings };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
     let fetcher = KeyFetcher::new(handle.clone(), Arc::clone(&clock), Arc::clone(&metrics), &keys);
@@ -376,7 +376,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_is_served_without_the_home_cluster_however_long_it_takes() {
         let mesh = MeshOptions::default();
-        let options = EngineOptions { mesh, sources: 2, debounce: None, settings: watch::Sender::default() };
+        let settings = watch::Sender::default();
+        let options = EngineOptions { mesh, sources: 2, debounce: None, most_kinds: None, settings };
         let metrics = Arc::new(Metrics::new("1").unwrap());
         let engine = Engine::start(options, Arc::new(SystemClock::default()), metrics).unwrap();
         let (handle, mut tasks) = (engine.handle().clone(), JoinSet::new());

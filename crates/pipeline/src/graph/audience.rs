@@ -12,7 +12,8 @@ use pilot_envoy::{
 };
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{
-    ClusterName, ExtensionUse, GatewaySet, Layer, PeerModes, Place, TracingPlan, compared_labels,
+    ClusterName, ExtensionUse, GatewaySet, Layer, PeerModes, Place, SidecarScope, TracingPlan,
+    compared_labels,
 };
 use pilot_model::{
     Caller, Config, ConfigId, ConnectionSettings, DefaultEndpoint, Destination, GatewayTopology,
@@ -316,11 +317,11 @@ fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audien
     Audience {
         scope: match sidecar {
             None if rules.is_empty() => Layer::Namespace(proxy.namespace.clone()),
-            sidecar => Layer::Sidecar {
+            sidecar => Layer::Sidecar(Arc::new(SidecarScope {
                 namespace: proxy.namespace.clone(),
                 id: sidecar.map(|sidecar| sidecar.id.clone()),
                 rules,
-            },
+            })),
         },
         kind: proxy.kind,
         namespace: proxy.namespace.clone(),

@@ -59,10 +59,11 @@ pub(super) fn declare(
 fn targets(audience: &Audience, plans: Plans, settings: Settings<'_>, reader: &Reader<'_>) -> Vec<Target> {
     let redirected = audience.listener.interception != Interception::None;
     let sidecar = match &audience.scope {
-        Layer::Sidecar { namespace, id: Some(id), .. } => reader
-            .get(&plans.inputs.sidecars, id)
-            .map(|sidecar| (&sidecar.spec, ConfigId::new(namespace.clone(), id.name.clone()))),
-        Layer::Base | Layer::Namespace(_) | Layer::Sidecar { id: None, .. } => None,
+        Layer::Sidecar(scope) => scope.id.as_ref().and_then(|id| {
+            let sidecar = reader.get(&plans.inputs.sidecars, id)?;
+            Some((&sidecar.spec, ConfigId::new(scope.namespace.clone(), id.name.clone())))
+        }),
+        Layer::Base | Layer::Namespace(_) => None,
     };
     let mut services = plans.registry.targets(reader, audience.served());
     let Some((sidecar, id)) = sidecar else { return if redirected { services } else { Vec::new() } };

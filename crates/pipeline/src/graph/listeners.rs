@@ -153,7 +153,7 @@ impl Listeners {
         let bytes = graph.map("http listener bytes", &keys, move |(asker, place, http), reader| {
             let at = (asker.clone(), place.clone());
             let listener = match asker.0 {
-                Layer::Base | Layer::Sidecar { .. } => reader.get(&shared, &at)?,
+                Layer::Base | Layer::Sidecar(_) => reader.get(&shared, &at)?,
                 Layer::Namespace(_) => match reader.get(&own, &at)? {
                     Own::Listener(listener) => listener,
                     Own::Nothing => return None,

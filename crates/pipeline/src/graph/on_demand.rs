@@ -47,7 +47,8 @@ pub(super) fn declare(
 
 /// Does a Sidecar have its proxies connect to hosts over a port of its own, whatever the hosts say about theirs?
 fn connects(layer: &Layer, inputs: Inputs, reader: &Reader<'_>) -> bool {
-    let Layer::Sidecar { id: Some(id), .. } = layer else { return false };
+    let Layer::Sidecar(scope) = layer else { return false };
+    let Some(id) = &scope.id else { return false };
     let Some(sidecar) = reader.get(&inputs.sidecars, id) else { return false };
     let mut ports = sidecar.spec.egress.iter().filter_map(|listener| listener.port.as_ref());
     ports.any(|port| !port.protocol.is_http())

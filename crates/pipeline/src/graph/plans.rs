@@ -22,7 +22,7 @@ use super::security::Policies;
 #[derive(PartialEq)]
 struct HostScope {
     /// Layers in which its plan may be its own.
-    layers: BTreeSet<Layer>,
+    layers: Box<[Layer]>,
     /// What makes routes differ though the plan is the same.
     requests: Reach,
     /// What makes listeners differ though the plan is the same.
@@ -32,8 +32,8 @@ struct HostScope {
 /// Where rules for a host lead, and which namespaces are treated in their own way there.
 #[derive(PartialEq)]
 struct Reach {
-    layers: BTreeSet<Layer>,
-    destinations: BTreeSet<Host>,
+    layers: Box<[Layer]>,
+    destinations: Box<[Host]>,
 }
 
 /// Where a rule leads the proxies of a Sidecar that lets it through, by egress listener.
@@ -97,14 +97,14 @@ impl Plans {
             at.extend(Some(Layer::Base).filter(|layer| demanded(layer)));
             at.extend(sidecars.that_see(host, &services, rules, reader));
             Some(HostScope {
-                layers: at,
+                layers: at.into_iter().collect(),
                 requests: Reach {
-                    layers: namespaces(outlook.naming_namespaces(host)),
-                    destinations: outlook.possible_destinations(host),
+                    layers: namespaces(outlook.naming_namespaces(host)).into_iter().collect(),
+                    destinations: outlook.possible_destinations(host).into_iter().collect(),
                 },
                 connections: Reach {
-                    layers: namespaces(outlook.connecting_namespaces(host)),
-                    destinations: outlook.possible_l4_destinations(host),
+                    layers: namespaces(outlook.connecting_namespaces(host)).into_iter().collect(),
+                    destinations: outlook.possible_l4_destinations(host).into_iter().collect(),
                 },
             })
         });
@@ -176,17 +176,17 @@ impl Plans {
             let near = neighbours.into_iter().chain(short_names(host)).chain([host.clone()]);
             let mut out = differ(&mut reach.destinations.iter().cloned().chain(near), reader);
             out.extend(reach.layers.iter().cloned());
-            Some(out)
+            Some(out.into_iter().collect())
         });
         let parts = graph.map("own listener layers", &scopes, move |host, reader| {
             let reach = &reader.get(&scopes, host)?.connections;
             let mut out = differ(&mut reach.destinations.iter().cloned().chain([host.clone()]), reader);
             out.extend(reach.layers.iter().cloned());
-            Some(out)
+            Some(out.into_iter().collect())
         });
-        let by_layer = |name: &'static str, graph: &mut Graph, layers: Table<Host, BTreeSet<Layer>>| {
+        let by_layer = |name: &'static str, graph: &mut Graph, layers: Table<Host, Box<[Layer]>>| {
             graph.tally(name, |feeds| {
-                feeds.from(&layers, |host: &Host, layers: &BTreeSet<Layer>, out| {
+                feeds.from(&layers, |host: &Host, layers, out| {
                     layers.iter().for_each(|layer| out.emit((layer.clone(), host.clone()), (), ()));
                 });
             })
@@ -198,14 +198,14 @@ impl Plans {
     pub(super) fn listeners<'a>(&self, layer: &Layer, reader: &Reader<'a>) -> &'a [EgressListener] {
         match layer {
             Layer::Base | Layer::Namespace(_) => &*ONE_FOR_EVERYTHING,
-            Layer::Sidecar { .. } => reader.get(&self.listeners, layer).map(|l| &**l).unwrap_or_default(),
+            Layer::Sidecar(_) => reader.get(&self.listeners, layer).map(|l| &**l).unwrap_or_default(),
         }
     }
 
     /// What a host is to proxies of a layer.
     pub(super) fn get<'a>(&self, layer: &Layer, host: &Host, reader: &Reader<'a>) -> Option<&'a HostPlan> {
         match layer {
-            Layer::Base | Layer::Sidecar { .. } => reader.get(&self.shared, &(layer.clone(), host.clone())),
+            Layer::Base | Layer::Sidecar(_) => reader.get(&self.shared, &(layer.clone(), host.clone())),
             Layer::Namespace(_) => reader
                 .get(&self.own, &(layer.clone(), host.clone()))
                 .or_else(|| reader.get(&self.shared, &(Layer::Base, host.clone()))),
@@ -231,13 +231,13 @@ static ONE_FOR_EVERYTHING: std::sync::LazyLock<[EgressListener; 1]> =
 impl Sidecars {
     fn declare(graph: &mut Graph, inputs: Inputs, rules: Rules, audiences: Audiences) -> Self {
         let listeners = graph.map("sidecar listeners", &audiences.layers, move |layer, reader| {
-            let Layer::Sidecar { namespace, id, .. } = layer else { return None };
+            let Layer::Sidecar(scope) = layer else { return None };
             let everything = Sidecar::default();
-            let sidecar = match id {
+            let sidecar = match &scope.id {
                 Some(id) => &reader.get(&inputs.sidecars, id)?.spec,
                 None => &everything,
             };
-            Some(Listeners::from(egress_listeners(sidecar, namespace)))
+            Some(Listeners::from(egress_listeners(sidecar, &scope.namespace)))
         });
         let by_host = graph.tally("sidecars by egress host", |feeds| {
             feeds.from(&listeners, |layer: &Layer, listeners: &Listeners, out| {
@@ -320,7 +320,7 @@ impl Reads {
         let settings = self.inputs.settings(reader)?;
         let services = self.registry.services(reader, host);
         let listeners = match layer {
-            Layer::Sidecar { .. } => Some(&**reader.get(&self.listeners, layer)?),
+            Layer::Sidecar(_) => Some(&**reader.get(&self.listeners, layer)?),
             Layer::Base | Layer::Namespace(_) => None,
         };
         outlook(settings, &services, self.rules, reader, listeners).plan(host, layer, led_to)

@@ -49,7 +49,7 @@ impl Routes {
             let own = reader.get(&children, key)?;
             let none = ChildMap::new();
             let table = match layer {
-                Layer::Base | Layer::Sidecar { .. } => {
+                Layer::Base | Layer::Sidecar(_) => {
                     route_table(which, own, *reader.get(&summaries, key)?, &none, traits)
                 }
                 Layer::Namespace(_) => {

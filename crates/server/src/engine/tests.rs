@@ -13,6 +13,7 @@ async fn a_stream_that_comes_and_goes_in_one_step_keeps_no_seat() {
         mesh: MeshOptions::default(),
         sources: 0,
         debounce: None,
+        most_kinds: None,
         settings: watch::Sender::default(),
     };
     let metrics = Arc::new(Metrics::new("test").unwrap());

@@ -30,6 +30,7 @@ pub(crate) struct Clients {
     standings: IntGaugeVec,
     behind: IntGauge,
     refused_objects: IntGaugeVec,
+    kinds: IntGauge,
 }
 
 impl Clients {
@@ -66,6 +67,10 @@ impl Clients {
                 "pilot_refused_objects",
                 "Proxies that refuse something which an object leads to.",
                 &["kind", "namespace", "name"],
+            )?,
+            kinds: register.gauge(
+                "pilot_proxy_kinds",
+                "Kinds of proxies, which differ in what shapes all that they are told: cluster, network, domain, certificates.",
             )?,
             behind: register.gauge(
                 "pilot_xds_behind_seconds_max",
@@ -115,6 +120,10 @@ impl Clients {
 
     pub(crate) fn received(&self, bytes: usize) {
         self.largest.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_kinds(&self, kinds: usize) {
+        self.kinds.set(i64::try_from(kinds).unwrap_or(i64::MAX));
     }
 
     /// Which objects lead to something that proxies refuse, and how many proxies.

@@ -110,6 +110,16 @@ fn nothing_is_kept_for_longer_than_somebody_wants_it() {
     let bodies = SharedBodies::default();
     blocks(&bodies, &response([table(&common(), ChildMap::new())]), Protocol::Delta);
     assert!(!bodies.is_empty());
+    let own = clusters(&(0..1000).map(|i| format!("c{i:04}")).collect::<Vec<_>>());
+    blocks(&bodies, &own, Protocol::Delta);
+    let held = || bodies.entries.lock().len();
+    let both = held();
+    bodies.forget_bytes();
+    blocks(&bodies, &own, Protocol::Delta);
+    bodies.forget_bytes();
+    assert!(0 < held() && held() < both, "what was asked for again is kept");
+    bodies.forget_bytes();
+    assert_eq!(held(), 0);
     for _ in 0..2 {
         bodies.forget();
     }

@@ -32,6 +32,10 @@ use crate::{Engine, EngineOptions, Metrics, SystemClock};
 
 /// Enough that the table of their routes is large.
 const SERVICES: usize = 400;
+/// So many bytes of four responses may be of one stream alone: heads, and what is small.
+const MOST_OWN: usize = 16 << 10;
+/// And a piece is mostly longer than this.
+const PIECE: usize = 32 << 10;
 
 /// Tells what the test tells it.
 struct Told(mpsc::Receiver<Batch>);
@@ -84,6 +88,8 @@ struct Client {
     asks: mpsc::UnboundedSender<Result<Frame<Bytes>, Status>>,
     body: Body,
     arrived: BytesMut,
+    /// What arrived, as it was handed to the connection.
+    pieces: Vec<Bytes>,
 }
 
 impl Client {
@@ -94,7 +100,7 @@ impl Client {
         let request = Request::builder().uri(path).body(body).unwrap();
         let mut ads = Ads { hub: Arc::clone(hub), max_request: 1 << 20 };
         let response = ads.call(request).into_inner().unwrap();
-        Self { asks, body: response.into_body(), arrived: BytesMut::new() }
+        Self { asks, body: response.into_body(), arrived: BytesMut::new(), pieces: Vec::new() }
     }
 
     fn say(&self, request: &DeltaDiscoveryRequest) {
@@ -134,7 +140,9 @@ impl Client {
             // A stream that says nothing more would hold up the whole suite.
             let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await;
             let frame = frame.expect("something is due").expect("the stream goes on").unwrap();
-            self.arrived.extend_from_slice(&frame.into_data().unwrap());
+            let piece = frame.into_data().unwrap();
+            self.arrived.extend_from_slice(&piece);
+            self.pieces.push(piece);
         }
     }
 
@@ -174,10 +182,18 @@ fn start(sources: usize) -> (Engine, Arc<dyn Clock>, Arc<Metrics>) {
         mesh: MeshOptions::default(),
         sources,
         debounce: None,
+        most_kinds: None,
         settings: watch::Sender::default(),
     };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
     (engine, clock, metrics)
+}
+
+fn all_services() -> Batch {
+    let services: Vec<String> = (0..SERVICES).map(|service| entry(service, "10.1.0.1")).collect();
+    let all = events(&services.join("\n---\n"), Event::InitApply).into_iter();
+    let events = [Event::Init].into_iter().chain(all).chain([Event::InitDone]).collect();
+    Batch { events, issues: Vec::new() }
 }
 
 #[tokio::test]
@@ -186,10 +202,8 @@ async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
     let (tell, told) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     engine.handle().run(Box::new(Told(told)), 0, &mut tasks);
+    tell.send(all_services()).await.unwrap();
     let tell = async |events| tell.send(Batch { events, issues: Vec::new() }).await.unwrap();
-    let services: Vec<String> = (0..SERVICES).map(|service| entry(service, "10.1.0.1")).collect();
-    let all = events(&services.join("\n---\n"), Event::InitApply).into_iter();
-    tell([Event::Init].into_iter().chain(all).chain([Event::InitDone]).collect()).await;
     engine.handle().ready().await;
 
     // The stream ends when nothing of its connection is left, as it would on a server.
@@ -216,6 +230,35 @@ async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
     drop(place);
     assert_eq!(client.next().await.type_url, TypeUrl::Route.as_str());
     drop(client);
+    engine.stop();
+}
+
+/// Bytes that stand nowhere else than in what one stream is sent, of what ten streams are sent.
+#[tokio::test]
+async fn what_streams_are_sent_is_there_once() {
+    let (engine, clock, metrics) = start(1);
+    let (tell, told) = mpsc::channel(1);
+    let mut tasks = JoinSet::new();
+    engine.handle().run(Box::new(Told(told)), 0, &mut tasks);
+    tell.send(all_services()).await.unwrap();
+    engine.handle().ready().await;
+    let (_runs_on, ending) = watch::channel(false);
+    let hub = Arc::new(hub(&engine, clock, metrics, ending));
+    let mut before: Vec<Bytes> = Vec::new();
+    for _ in 0..10 {
+        let mut client = Client::connect(&hub);
+        let mut sent = client.fetch(TypeUrl::Cluster, &[]).await;
+        client.fetch(TypeUrl::Endpoint, &["outbound|80||s0.example"]).await;
+        client.fetch(TypeUrl::Listener, &[]).await;
+        sent += client.fetch(TypeUrl::Route, &["80"]).await;
+        let is_new = |piece: &&Bytes| !before.iter().any(|other| other.as_ptr() == piece.as_ptr());
+        let (pieces, own) = (client.pieces.len(), client.pieces.iter().filter(is_new));
+        let own: usize = own.map(Bytes::len).sum();
+        println!("{sent} bytes in {pieces} pieces, {own} of them its own");
+        assert!(before.is_empty() || own < MOST_OWN, "of {sent} bytes {own} are copied");
+        assert!(pieces < 10 + sent / PIECE, "{sent} bytes are {pieces} pieces");
+        before.append(&mut client.pieces);
+    }
     engine.stop();
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use pilot_base::Name;
 
 use super::{Holding, Watch, named_in};
-use crate::{Commons, Encoded, Layer, Manifest, NameSet, TypeUrl};
+use crate::{Commons, Encoded, Held, Layer, Manifest, NameSet, TypeUrl};
 
 fn blamed(error: &str, names: &[&str]) -> Vec<String> {
     let encode = |name: &&str| Arc::new(Encoded::new(TypeUrl::Listener, (*name).into(), b""));
@@ -63,6 +63,16 @@ fn names_that_are_made_up_and_let_go_of_leave_nothing_behind() {
         }
         assert_eq!((watch.names_size(), watch.unsure.len(), watch.except.len()), (0, 0, 0));
     }
+}
+
+#[test]
+fn what_a_client_says_that_it_holds_is_counted() {
+    let target = Manifest::new([layer(&["a", "b"])]);
+    let mut watch = Watch::new(TypeUrl::Endpoint);
+    watch.change_names(&set(&["*"]), &[]);
+    let made_up = |n: usize| Held { name: Name::from(format!("made-up-{n}")), version: None, served: None };
+    watch.set_initial((0..1000).map(made_up).collect(), &target);
+    assert!(watch.names_size() > 1000 * 64, "{}", watch.names_size());
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn changes_of(
     let own = reader.get(&changes, &(asker.clone(), which.clone(), Arc::clone(patches)));
     let (layer, traits) = asker;
     match layer {
-        Layer::Base | Layer::Sidecar { .. } => own.cloned().unwrap_or_default(),
+        Layer::Base | Layer::Sidecar(_) => own.cloned().unwrap_or_default(),
         Layer::Namespace(_) => {
             let below = ((Layer::Base, Arc::clone(traits)), which.clone(), Arc::clone(patches));
             let mut out = reader.get(&changes, &below).cloned().unwrap_or_default();
