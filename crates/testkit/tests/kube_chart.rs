@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use pilot_ca::messages::CertificateRequest;
 use pilot_envoy_api::envoy::config::core::v3::Node;
-use pilot_envoy_api::envoy::service::discovery::v3::DiscoveryRequest;
+use pilot_envoy_api::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use pilot_testkit::identity::{connect, create_certificate, signing_request};
 use pilot_testkit::kube::{KubeServer, Request, our_rules};
 use pilot_testkit::process::free_address;
 use pilot_testkit::server::PilotServer;
 use pilot_testkit::tools::Tools;
-use pilot_testkit::xds_client::{StateOfTheWorld, Stream};
+use pilot_testkit::xds_client::{Delta, StateOfTheWorld, Stream};
 use pilot_xds::TypeUrl;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value as Word};
@@ -96,6 +96,11 @@ async fn objects(cluster: &KubeServer) {
     }
     let group = json!({"template": {"labels": {"app": "vm"}, "serviceAccount": "vm"}});
     cluster.apply(&rule("WorkloadGroup", "vm", &group)).await.unwrap();
+    let certificate = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "shop"},
+        "stringData": {"tls.crt": "chain", "tls.key": "key", "ca.crt": "authority"},
+    });
+    cluster.apply(&certificate).await.unwrap();
 }
 
 /// A server that may do what a token may, and where it has certificates.
@@ -235,6 +240,28 @@ async fn callers_are_served(cluster: &KubeServer, server: &PilotServer, (secure,
     let channel = connect(secure, root, None).await.unwrap();
     let request = CertificateRequest { csr, ..CertificateRequest::default() };
     create_certificate(channel, request, Some(&token)).await.unwrap();
+    a_gateway_asks_for_secrets((secure, root), &token).await;
+}
+
+/// The API server is asked whether its account may read them. It may not, and is told whom to trust alone.
+async fn a_gateway_asks_for_secrets((secure, root): (SocketAddr, &str), token: &str) {
+    let channel = connect(secure, root, None).await.unwrap();
+    let mut stream = Stream::<Delta>::open_as(channel, Some(token)).await.unwrap();
+    let config = Word { kind: Some(Kind::StructValue(Struct::default())) };
+    let node = Node {
+        id: "router~10.0.0.2~edge.shop~shop.svc.cluster.local".to_owned(),
+        metadata: Some(Struct { fields: [("PROXY_CONFIG".to_owned(), config)].into() }),
+        ..Node::default()
+    };
+    stream.send(DeltaDiscoveryRequest {
+        node: Some(node),
+        type_url: TypeUrl::Secret.as_str().to_owned(),
+        resource_names_subscribe: ["kubernetes://cert", "kubernetes://cert-cacert"].map(str::to_owned).into(),
+        ..DeltaDiscoveryRequest::default()
+    });
+    let told = stream.next().await.unwrap().unwrap();
+    let names: Vec<&str> = told.resources.iter().map(|resource| resource.name.as_str()).collect();
+    assert_eq!(names, ["kubernetes://cert-cacert"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

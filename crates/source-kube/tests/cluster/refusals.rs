@@ -290,7 +290,10 @@ async fn definitions_that_may_be_listed_and_not_read_hide_no_rules() {
     server.apply(&rule("a", "a", &json!({}))).await.unwrap();
     let mut definitions = see(&["apiextensions.k8s.io"], &["customresourcedefinitions"]);
     definitions["verbs"] = json!(["list", "watch"]);
-    let rest = see(&["", "discovery.k8s.io"], &["services", "pods", "nodes", "namespaces", "endpointslices"]);
+    let rest = see(
+        &["", "discovery.k8s.io"],
+        &["services", "pods", "nodes", "namespaces", "endpointslices", "secrets"],
+    );
     let istio = ["networking.istio.io", "security.istio.io", "telemetry.istio.io", "extensions.istio.io"];
     allow_bob(&server, &json!([definitions, rest, see(&istio, &["*"])])).await;
     let mut follower = Follower::start(Box::new(bob(&server, Some(""), None)));
