@@ -46,7 +46,8 @@ help: ## this list
 run: $(ENVOY) $(if $(CI),everything,bins) ## start Pilot on the sample with a real Envoy, and show who answers (ONCE=1: show it and end)
 	@target/debug/tour $(if $(ONCE),--once)
 
-.PHONY: demo-consul demo-eureka demo-zookeeper demo-nomad demo-marathon demo-cloudfoundry demo-memory
+.PHONY: demo-consul demo-eureka demo-zookeeper demo-nomad demo-marathon demo-cloudfoundry demo-dns demo-memory
+.PHONY: demo-consul-keys demo-etcd demo-page
 demo-consul: $(CONSUL) bins ## Consul and Pilot: register a service and see what Pilot knows of it
 	samples/registries/demo.sh consul
 demo-eureka: $(EUREKA) bins ## the same with Eureka
@@ -61,6 +62,15 @@ demo-marathon: bins ## the same with a stand-in for Marathon, which runs what is
 demo-cloudfoundry: bins ## the same with a stand-in for Cloud Foundry's Copilot
 	cargo build --locked --workspace --example copilot
 	samples/registries/demo.sh cloudfoundry
+demo-dns: bins ## the same with SRV records, of a name server that the tests have
+	cargo build --locked --workspace --example nameserver
+	samples/registries/demo.sh dns
+demo-consul-keys: $(CONSUL) bins ## Consul's keys and Pilot: write a rule and see that Pilot has it
+	samples/registries/demo.sh consul-keys
+demo-etcd: packages bins ## the same with etcd
+	samples/registries/demo.sh etcd
+demo-page: bins ## the same with a page of a web server
+	samples/registries/demo.sh page
 demo-memory: bins ## the same with the registry that Pilot itself has
 	samples/registries/demo.sh memory
 
@@ -91,7 +101,7 @@ test: check $(NEXTEST) $(ENVOY) corpora packages $(GRPC) $(KUBE_APISERVER) regis
 
 .PHONY: contract
 contract: registries ## what every adapter was seen to do, as a table, with 5,000 services x 10 instances (LOAD=200x5)
-	PILOT_LOAD=$(LOAD) cargo test --locked --workspace --test contract --test names \
+	PILOT_LOAD=$(LOAD) cargo test --locked --workspace --lib --test contract --test names --test store \
 	  -- keep_the_contract keeps_the_contract --nocapture --test-threads=1 | tests/components/table.awk
 
 .PHONY: check

@@ -71,6 +71,7 @@ const ROOTS: &[&str] = &[
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
     "envoy/service/discovery/v3/ads.proto",
+    "envoy/service/status/v3/csds.proto",
     // Ours: messages of Istio's Envoy build, and some that envoy-types leaves out.
     "istio/alpn.proto",
     "istio/nds.proto",

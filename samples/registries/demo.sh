@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# demo.sh consul|eureka|zookeeper|nomad|marathon|cloudfoundry|memory: starts the registry and Pilot on this machine, registers two instances of
-# `reviews`, and shows what Pilot knows of them. Everything ends with it.
+# demo.sh consul|eureka|zookeeper|nomad|marathon|cloudfoundry|dns|memory: starts the registry and Pilot on this machine, registers
+# two instances of `reviews`, and shows what Pilot knows of them. demo.sh consul-keys|etcd|page: starts a store of rules and Pilot,
+# and writes a rule. Everything ends with it.
 set -euo pipefail
 registry=$1
 scratch=$(mktemp -d)
@@ -110,13 +111,55 @@ EOF
       curl -fsS -o "$scratch/answer" -X PUT "http://127.0.0.1:18016/v1/services/reviews/instances/$1" -d \
         '{"address":"127.0.0.1","port":'"$2"',"metadata":{"version":"'"$3"'","protocol":"http"}}'
     } ;;
-  *) echo "usage: $0 consul|eureka|zookeeper|nomad|marathon|cloudfoundry|memory"; exit 2 ;;
+  dns) # a name server of the tests
+    stand_in nameserver 18053
+    flags=(--registries=DNS --dnsserver=127.0.0.1:18053 --dnsNames=_http._tcp.reviews.example.com --registryServicePort=80)
+    register() { echo "record _http._tcp.reviews.example.com 127.0.0.1:$2" >&9; } ;;
+  consul-keys)
+    start consul "$PILOT_CONSUL" agent -dev -node demo -bind=127.0.0.1 -client=127.0.0.1 -http-port=18500 -dns-port=-1 \
+      -grpc-port=-1 -grpc-tls-port=-1 -server-port=18300 -serf-lan-port=18301 -serf-wan-port=-1 -hcl 'disable_update_check=true'
+    until_ok http://127.0.0.1:18500/v1/catalog/nodes
+    flags=(--registries= --consulserverURL=http://127.0.0.1:18500 --consulConfigPrefix=istio/config)
+    write_rule() { curl -fsS -o "$scratch/answer" -X PUT --data-binary @- http://127.0.0.1:18500/v1/kv/istio/config/reviews; } ;;
+  etcd)
+    start etcd etcd --data-dir="$scratch/etcd" --listen-client-urls=http://127.0.0.1:12379 \
+      --advertise-client-urls=http://127.0.0.1:12379 --listen-peer-urls=http://127.0.0.1:12380 \
+      --initial-advertise-peer-urls=http://127.0.0.1:12380 --initial-cluster=default=http://127.0.0.1:12380
+    until_ok http://127.0.0.1:12379/health
+    flags=(--registries= --etcdserverURL=http://127.0.0.1:12379)
+    write_rule() {
+      curl -fsS -o "$scratch/answer" http://127.0.0.1:12379/v3/kv/put -d \
+        '{"key":"'"$(printf /istio/config/reviews | base64 -w0)"'","value":"'"$(base64 -w0)"'"}'
+    } ;;
+  page)
+    mkdir "$scratch/www"
+    echo '# no rules yet' >"$scratch/www/rules.yaml"
+    start web python3 -m http.server 18088 --bind 127.0.0.1 --directory "$scratch/www"
+    until_ok http://127.0.0.1:18088/rules.yaml
+    flags=(--registries= --configURL=http://127.0.0.1:18088/rules.yaml --configURLInterval=1s)
+    write_rule() { cat >"$scratch/www/draft" && mv "$scratch/www/draft" "$scratch/www/rules.yaml"; } ;;
+  *) sed -n '2,4s/^# //p' "$0"; exit 2 ;;
 esac
 
 start pilot-discovery target/debug/pilot-discovery discovery "${flags[@]}" --meshConfig="$scratch/mesh" \
   --networksConfig="$scratch/networks" --httpAddr=127.0.0.1:18080 --grpcAddr=127.0.0.1:18010 --secureGRPCAddr= --httpsAddr= \
   --monitoringAddr=127.0.0.1:18014
 until curl -fs http://127.0.0.1:18080/ready; do sleep 0.1; done
+if declare -F write_rule >/dev/null; then
+  write_rule <<'EOF'
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: reviews, namespace: default}
+spec: {host: reviews.example.com}
+EOF
+  echo "written  a DestinationRule in $registry"
+  for _ in $(seq 300); do
+    shown=$(target/debug/pilotctl registry sources --address 127.0.0.1:18014)
+    awk '$2 == "ok" && $5 == 1 { found = 1 } END { exit !found }' <<<"$shown" && { echo; echo "$shown"; exit; }
+    sleep 0.2
+  done
+  echo; echo "$shown"; exit 1
+fi
 register reviews-1 9081 v1
 register reviews-2 9082 v2
 echo "registered  reviews-1 (v1) and reviews-2 (v2) in $registry"

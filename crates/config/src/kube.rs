@@ -5,6 +5,7 @@ pub(crate) mod endpoints;
 pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod pod;
+pub(crate) mod secret;
 pub(crate) mod service;
 
 use crate::check::Check;

@@ -184,7 +184,14 @@ fn ingress(message: &api::MeshConfig, node: &Node<'_>) -> IngressSettings {
 }
 
 /// Settings that are read and checked, but that nothing is made of so far. Whoever writes one must not believe it counts.
-const NOT_YET: [&str; 1] = ["hboneIdleTimeout"];
+const NOT_YET: [&str; 6] = [
+    "ca",
+    "certificates",
+    "configSources",
+    "hboneIdleTimeout",
+    "serviceScopeConfigs",
+    "verifyCertificateAtClient",
+];
 
 fn tell_what_has_no_effect(node: &Node<'_>, check: &mut Check<'_>) {
     for field in NOT_YET.into_iter().filter(|field| said(node, field)) {
@@ -423,7 +430,7 @@ pub fn read_proxy_config(text: &str) -> Result<ProxyConfig, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{read_mesh_config, read_proxy_config};
+    use super::{read_mesh_config, read_mesh_layers, read_proxy_config};
     use pilot_model::{MeshConfig, OutboundMode, ProviderKind};
 
     #[test]
@@ -436,6 +443,27 @@ mod tests {
         assert_eq!((mesh.proxy_listen_port, mesh.tracing), (15001, false));
         assert_eq!(mesh.outbound.mode, OutboundMode::RegistryOnly);
         assert_eq!(mesh.connect_timeout.as_secs(), 2);
+    }
+
+    #[test]
+    fn headers_of_proxies_add_up_over_layers() {
+        let below =
+            "defaultConfig: {proxyHeaders: {attemptCount: {disabled: true}, preserveHttp1HeaderCase: true}}";
+        let above = "defaultConfig: {proxyHeaders: {requestId: {disabled: true}}}";
+        let headers = |layers: &[(&str, &str)]| read_mesh_layers(layers).unwrap().0.default_config.headers;
+        let of_below = headers(&[(below, "below")]);
+        assert!(of_below.no_attempt_count && of_below.preserve_case);
+        let both = headers(&[(below, "below"), (above, "above")]);
+        assert!(both.no_attempt_count && !both.preserve_case, "only five headers are kept: {both:?}");
+        assert_ne!(both, headers(&[(above, "above")]));
+    }
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let (_, issues) =
+            read_mesh_config("configSources: [{address: 'k8s://'}]\nca: {address: x}\n", "mesh").unwrap();
+        let paths: Vec<&str> = issues.iter().map(|issue| issue.path.as_str()).collect();
+        assert_eq!(paths, ["ca", "configSources"]);
     }
 
     #[test]

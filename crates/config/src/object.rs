@@ -165,7 +165,8 @@ fn check_dry_run(meta: &Meta, objects: &[Object], check: &mut Check<'_>) {
             | Object::EndpointSlice(..)
             | Object::Pod(..)
             | Object::Node(..)
-            | Object::Namespace(..),
+            | Object::Namespace(..)
+            | Object::Secret(..),
         ) => (),
         Some(_) => check.reject(path, format!("{DRY_RUN} is only for an AuthorizationPolicy")),
     }
@@ -246,6 +247,7 @@ fn served(group: &str, kind: &str) -> Option<(Kind, &'static [&'static str])> {
         ("", "Pod") => (Kind::Pod, &["v1"][..]),
         ("", "Node") => (Kind::Node, &["v1"][..]),
         ("", "Namespace") => (Kind::Namespace, &["v1"][..]),
+        ("", "Secret") => (Kind::Secret, &["v1"][..]),
         _ => return None,
     })
 }
@@ -254,9 +256,8 @@ fn served(group: &str, kind: &str) -> Option<(Kind, &'static [&'static str])> {
 const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
 
 /// Kinds that may stand beside ours in a folder without being a mistake.
-const CORE_KINDS: [&str; 14] = [
+const CORE_KINDS: [&str; 13] = [
     "ConfigMap",
-    "Secret",
     "ServiceAccount",
     "PersistentVolume",
     "PersistentVolumeClaim",
@@ -346,19 +347,22 @@ fn decode(
             one(kube::endpoints::decode_slice(meta, node, check)
                 .map(|slice| Object::EndpointSlice(id(), slice)))
         }
-        Kind::Endpoints => {
-            let slices = kube::endpoints::decode_endpoints(meta, node, check).unwrap_or_default();
-            // Each needs a name of its own; a slash cannot occur in a real one.
-            let named = |(i, slice)| {
-                let name = Name::from(format!("{}/{i}", meta.id.name));
-                Object::EndpointSlice(ConfigId { name, ..id() }, slice)
-            };
-            slices.into_iter().enumerate().map(named).collect()
-        }
+        Kind::Endpoints => slices(meta, node, check),
         Kind::Pod => one(kube::pod::decode(meta, node, check).map(|pod| Object::Pod(id(), pod))),
         Kind::Node => one(kube::node::decode(meta, node, check).map(|node| Object::Node(id(), node))),
         Kind::Namespace => vec![Object::Namespace(id(), kube::namespace::decode(meta, check))],
+        Kind::Secret => one(kube::secret::decode(node, check).map(|secret| Object::Secret(id(), secret))),
     }
+}
+
+/// Slices that say what `v1 Endpoints` say. Each needs a name of its own; a slash cannot occur in a real one.
+fn slices(meta: &Meta, node: &yaml::Node<'_>, check: &mut Check<'_>) -> Vec<Object> {
+    let slices = kube::endpoints::decode_endpoints(meta, node, check).unwrap_or_default();
+    let named = |(i, slice)| {
+        let name = Name::from(format!("{}/{i}", meta.id.name));
+        Object::EndpointSlice(ConfigId { name, ..meta.id.clone() }, slice)
+    };
+    slices.into_iter().enumerate().map(named).collect()
 }
 
 /// Reads `spec` as a message and lets the kind make something of it.

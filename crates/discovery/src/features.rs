@@ -5,7 +5,7 @@ use std::time::Duration;
 use pilot_base::{Cidr, Name};
 use pilot_cli::Env;
 use pilot_model::{Compliance, Features, JwksFetch};
-use pilot_server::{Debounce, KeyOptions};
+use pilot_server::{Debounce, DebugOptions, KeyOptions};
 
 const KEY_REFRESH: Duration = Duration::from_secs(20 * 60);
 const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
@@ -145,6 +145,17 @@ pub(crate) fn key_options(env: &Env) -> KeyOptions {
             .filter(|text| !text.is_empty())
             .filter_map(block)
             .collect(),
+    }
+}
+
+/// Who may look into the server.
+pub(crate) fn debug(env: &Env) -> DebugOptions {
+    let default = DebugOptions::default();
+    let listed = env.get("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES").unwrap_or_default();
+    DebugOptions {
+        on_http: env.flag("ENABLE_DEBUG_ON_HTTP").unwrap_or(default.on_http),
+        auth: env.flag("ENABLE_DEBUG_ENDPOINT_AUTH").unwrap_or(default.auth),
+        namespaces: listed.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Name::new).collect(),
     }
 }
 

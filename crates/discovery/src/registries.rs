@@ -19,12 +19,16 @@ use pilot_source_marathon::{MarathonOptions, MarathonSource};
 use pilot_source_memory::{MemoryOptions, MemorySource};
 use pilot_source_nomad::{NomadOptions, NomadSource};
 use pilot_source_store::StoreOptions;
+use pilot_source_url::UrlOptions;
 use pilot_source_zookeeper::{Credentials, Layout, Login, ZooKeeperOptions, ZooKeeperSource};
 
 pub(crate) use args::RegistryArgs;
 
 /// A question may wait so long at a server; longer ones are cut off by what stands between.
 const WAIT: Duration = Duration::from_secs(55);
+
+/// Parts of one registry, such as datacenters, have ranks of their own between those of their registry and the next one.
+const RANKS: u16 = 100;
 
 /// What all registries have in common, for the one at a place in `--registries`.
 struct Opening<'a> {
@@ -40,7 +44,7 @@ pub(crate) fn open(
     args: &RegistryArgs,
     read: &ReadOptions,
 ) -> anyhow::Result<Option<Vec<Box<dyn Source>>>> {
-    let opening = Opening { args, read, rank };
+    let opening = Opening { args, read, rank: rank.saturating_mul(RANKS) };
     let sources = match name {
         "Consul" => opening.consul().context("--registries Consul")?,
         "Eureka" => vec![opening.eureka().context("--registries Eureka")?],
@@ -65,6 +69,11 @@ pub(crate) fn open_stores(args: &RegistryArgs, read: &ReadOptions) -> anyhow::Re
     if !args.etcd_servers.is_empty() {
         stores.push(opening.etcd().context("--etcdserverURL")?);
     }
+    for (i, url) in args.config_urls.iter().enumerate() {
+        // The text itself may have a password in it.
+        let which = || format!("--configURL: address {} of {}", i + 1, args.config_urls.len());
+        stores.push(opening.page(i, url).with_context(which)?);
+    }
     Ok(stores)
 }
 
@@ -74,6 +83,7 @@ impl Opening<'_> {
             rank: self.rank,
             namespace: Name::new(&self.args.registry_namespace),
             grace: self.args.registry_grace,
+            service_port: self.args.registry_service_port.map(u32::from),
             ..RegistryOptions::new(name, self.args.registry_domain.as_deref().unwrap_or(domain))
         }
     }
@@ -89,10 +99,17 @@ impl Opening<'_> {
             if args.consul_datacenters.is_empty() { &[String::new()][..] } else { &args.consul_datacenters };
         for (i, datacenter) in datacenters.iter().enumerate() {
             let name = if i == 0 { "consul".to_owned() } else { format!("consul-{datacenter}") };
+            let registry = self.options(&name, "service.consul");
+            let is_named = !datacenter.is_empty() && args.registry_domain.is_none();
             let options = ConsulOptions {
-                registry: self.options(&name, "service.consul"),
+                // The first one counts before the others, as far as anything is said of priority.
+                registry: RegistryOptions {
+                    rank: registry.rank.saturating_add(u16::try_from(i)?),
+                    ..registry
+                },
                 client: self.consul_client()?,
                 datacenter: datacenter.clone(),
+                other_domains: is_named.then(|| format!("service.{datacenter}.consul")).into_iter().collect(),
                 namespace: args.consul_namespace.clone(),
                 partition: args.consul_partition.clone(),
                 wait: WAIT,
@@ -148,12 +165,37 @@ impl Opening<'_> {
         Ok(Box::new(EtcdSource::open(options)?))
     }
 
+    fn page(&self, i: usize, url: &str) -> anyhow::Result<Box<dyn Source>> {
+        let args = self.args;
+        let name = if i == 0 { "config-url".to_owned() } else { format!("config-url-{}", i + 1) };
+        let file = args.config_url_token_file.as_deref();
+        let secret = secret("authorization", "Bearer ", file, "--configURLTokenFile")?;
+        let tls = TlsFiles { roots: args.config_url_ca_file.clone(), own: None };
+        let options = UrlOptions {
+            store: self.store(&name),
+            client: ClientOptions { secret, tls, ..ClientOptions::new(Vec::new()) },
+            url: url.to_owned(),
+            // Servers are not to be asked all the time, whatever somebody writes there.
+            every: args.config_url_interval.max(Duration::from_secs(1)),
+        };
+        Ok(Box::new(pilot_source_url::open(options)?))
+    }
+
     fn eureka(&self) -> anyhow::Result<Box<dyn Source>> {
-        let servers = servers(&self.args.eureka_servers, "--eurekaserverURL")?;
-        let tls = TlsFiles { roots: self.args.eureka_ca_file.clone(), own: None };
+        let args = self.args;
+        let servers = servers(&args.eureka_servers, "--eurekaserverURL")?;
+        let own = (args.eureka_cert_file.as_ref(), args.eureka_key_file.as_ref());
+        let tls = tls(args.eureka_ca_file.as_ref(), own).context("--eurekaCertFile, --eurekaKeyFile")?;
+        let secret = match args.eureka_auth_file.as_deref() {
+            None => None,
+            Some(file) => {
+                let cannot = || format!("--eurekaAuthFile {}: cannot be read", file.display());
+                Secret::login(file).with_context(cannot)?
+            }
+        };
         let options = EurekaOptions {
             registry: self.options("eureka", "service.eureka"),
-            client: ClientOptions { tls, ..ClientOptions::new(servers) },
+            client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             every: self.args.eureka_interval,
         };
         Ok(Box::new(EurekaSource::open(options)?))
@@ -173,6 +215,7 @@ impl Opening<'_> {
             layout,
             credentials: self.zookeeper_credentials()?,
             session: Duration::from_secs(10),
+            again: Duration::from_secs(60),
         };
         Ok(Box::new(ZooKeeperSource::new(options)))
     }
@@ -194,12 +237,15 @@ impl Opening<'_> {
         let own = (args.nomad_cert_file.as_ref(), args.nomad_key_file.as_ref());
         let tls = tls(args.nomad_ca_file.as_ref(), own).context("--nomadCertFile, --nomadKeyFile")?;
         let servers = servers(&args.nomad_servers, "--nomadserverURL")?;
+        // Nomad makes ports up, so services are called where HTTP is, unless they say otherwise.
+        let service_port = Some(args.registry_service_port.map_or(80, u32::from));
         let options = NomadOptions {
-            // Nomad makes ports up, so services are called where HTTP is, unless they say otherwise.
-            registry: RegistryOptions { service_port: Some(80), ..self.options("nomad", "service.nomad") },
+            registry: RegistryOptions { service_port, ..self.options("nomad", "service.nomad") },
             client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             namespace: args.nomad_namespace.clone(),
             alive: Duration::from_secs(10),
+            // Nomad says every ten seconds that it is alive.
+            silence: Duration::from_secs(60),
         };
         Ok(Box::new(NomadSource::open(options)?))
     }
@@ -208,12 +254,15 @@ impl Opening<'_> {
         let args = self.args;
         let secret =
             secret("authorization", "token=", args.marathon_token_file.as_deref(), "--marathonTokenFile")?;
-        let tls = TlsFiles { roots: args.marathon_ca_file.clone(), own: None };
+        let own = (args.marathon_cert_file.as_ref(), args.marathon_key_file.as_ref());
+        let tls =
+            tls(args.marathon_ca_file.as_ref(), own).context("--marathonCertFile, --marathonKeyFile")?;
         let servers = servers(&args.marathon_servers, "--marathonserverURL")?;
         let options = MarathonOptions {
             registry: self.options("marathon", "marathon.mesos"),
             client: ClientOptions { secret, tls, ..ClientOptions::new(servers) },
             alive: Duration::from_secs(10),
+            anew: Duration::from_secs(300),
         };
         Ok(Box::new(MarathonSource::open(options)?))
     }
@@ -253,9 +302,10 @@ impl Opening<'_> {
             registry: self.options("memory", "service.mesh"),
             read: self.read.clone(),
             token: read_secret(self.args.memory_token_file.as_deref(), "--memoryTokenFile")?,
+            file: self.args.memory_file.clone(),
         };
         let listening = MemorySource::listen(*address, options);
-        Ok(Box::new(listening.with_context(|| format!("--memoryAddr {address}: cannot listen there"))?))
+        Ok(Box::new(listening.with_context(|| format!("--memoryAddr {address}, --memoryFile"))?))
     }
 }
 

@@ -85,10 +85,16 @@ pub(crate) fn open(
     };
     // Rules in stores of other kinds are Istio's and nothing else.
     let rules = ReadOptions { platform: false, ..options.clone() };
-    sources.extend(registries::open_stores(&args.registry, &rules)?);
+    // Of two stores that have the same rule, the one that stands first here counts.
     if let Some(folder) = &args.config_dir {
-        sources.push(Box::new(FileSource::open(folder, options).context("--configDir")?));
+        let files = FileSource::open(folder, options).context("--configDir")?;
+        let polled = args.registry.config_poll.filter(|every| !every.is_zero());
+        sources.push(Box::new(match polled {
+            Some(every) => files.polled(every),
+            None => files,
+        }));
     }
+    sources.extend(registries::open_stores(&args.registry, &rules)?);
     let mut home = None;
     if let Some(kube) = kube {
         (clusters, doubts, tally, home) = (kube.clusters, kube.doubts, kube.tally, kube.home);

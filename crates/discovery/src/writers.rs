@@ -9,10 +9,12 @@ use pilot_ca::Authority;
 use pilot_cli::Env;
 use pilot_kube_write::{
     Addresses, CaSecret, DefaultRevision, Election, HookScope, IngressStatus, Leadership, Readers,
-    Registration, RegistrationOptions, RemoteWriters, RootMaps, Seat, Terms, TokenReview, Verdicts,
-    WebhookConfigs, now_text,
+    Registration, RegistrationOptions, RemoteWriters, RootMaps, Seat, SecretReviews, Terms, TokenReview,
+    Verdicts, WebhookConfigs, now_text,
 };
-use pilot_server::{Authenticator, EngineHandle, Identity, Metrics, Registrar, unix_nanos, unix_seconds};
+use pilot_server::{
+    Authenticator, EngineHandle, Identity, Metrics, Registrar, SecretReview, unix_nanos, unix_seconds,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -114,16 +116,18 @@ impl Writers {
         }
     }
 
-    /// Who knows the tokens of the cluster's service accounts.
-    pub(crate) fn authenticator(&self, engine: &EngineHandle) -> Arc<dyn Authenticator> {
-        Arc::new(TokenReview {
+    /// Who knows the tokens of the cluster's service accounts, and what these may do.
+    pub(crate) fn reviews(&self, engine: &EngineHandle) -> (Arc<dyn Authenticator>, Arc<dyn SecretReview>) {
+        let tokens = Arc::new(TokenReview {
             client: self.home.client.clone(),
             cluster: self.cluster.clone(),
             others: self.home.remotes.clone(),
             aliases: self.aliases.clone(),
             audiences: self.audiences.clone(),
             trust: engine.trust_domains(),
-        })
+        });
+        let secrets = SecretReviews::new(Arc::clone(&tokens), Arc::clone(engine.clock()));
+        (tokens, Arc::new(secrets))
     }
 
     /// Who registers workloads outside of the cluster, until `stop`.

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MapKey, ReflectMessage as _, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error as _};
+use serde::{Serialize as _, Serializer};
 
 use crate::DESCRIPTORS;
 
@@ -63,6 +64,11 @@ impl Dynamic {
     /// The same for one message always: its fields in order of their numbers, its maps in order of their keys.
     pub fn encode(&self) -> Vec<u8> {
         encode(&self.0)
+    }
+
+    /// Writes it as proto3 JSON, in any serde format. An error if something inside is of a type that is not known.
+    pub fn to_json<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
     }
 
     /// Puts another message of the same type over this one: what it sets counts, messages are merged field by field, maps

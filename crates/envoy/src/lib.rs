@@ -25,6 +25,7 @@ mod provider;
 mod rbac;
 mod route;
 mod route_table;
+mod secret;
 mod security;
 mod server_tls;
 mod settings;
@@ -53,6 +54,7 @@ pub use patch::{
     added_extensions, added_listeners, patch_cluster, patch_listener, patch_route_configuration,
 };
 pub use route_table::{RouteTable, route_table};
+pub use secret::{CA_SUFFIX, authority_secret, key_pair_secret, secret_names};
 pub use security::{SecurityFilters, SecurityPolicies, security_filters};
 pub use settings::{
     ChainTraits, ClusterTraits, EndpointTraits, FixedTraits, HttpTraits, ListenerTraits, Outbound,

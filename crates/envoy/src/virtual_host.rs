@@ -98,13 +98,11 @@ impl<N: Neighbours> Maker<'_, N> {
         let declared = self.http_ports().filter(|(_, port)| wanted(port.number));
         let of_service = declared.filter_map(|(service, port)| self.of_service(service, port));
         let of_rules = self.ports_of_rules().into_iter().filter(|port| wanted(*port));
-        let outdone = self.outdone_ports().filter(|port| wanted(*port)).map(|port| VirtualHost {
-            table: RouteTable::Port(port),
-            name: Name::from(at_port(self.plan.host.as_str(), port)),
-            entry: None,
-            own: None,
-        });
-        of_service.chain(outdone).chain(of_rules.filter_map(|port| self.of_rule(port))).collect()
+        let outdone = self.outdone_ports().filter(|port| wanted(*port));
+        of_service
+            .chain(outdone.map(|port| self.outdone(port)))
+            .chain(of_rules.filter_map(|port| self.of_rule(port)))
+            .collect()
     }
 
     /// Ports that have a listener for HTTP because one service says so, and no routes because another does not.
@@ -112,6 +110,18 @@ impl<N: Neighbours> Maker<'_, N> {
         let ports = self.view.services.iter().flat_map(|service| &service.ports);
         let http = ports.filter(|port| port.protocol.is_http_or_auto()).map(|port| port.number);
         http.filter(|port| !self.view.serves_http(*port)).collect::<BTreeSet<_>>().into_iter()
+    }
+
+    /// No entry in the table that it has with others; but a listener of its own finds out what is spoken there.
+    fn outdone(&self, port: u16) -> VirtualHost {
+        let service = self.view.services.iter().find(|service| service.port(port).is_some());
+        let own = self.is_sniffed(port).then(|| {
+            let routes = self.routes(self.view.routes.iter(), port);
+            let routes = routes.unwrap_or_else(|| vec![self.default_route(port)]);
+            self.own_table(port, routes, service.map(|service| &**service))
+        });
+        let name = Name::from(at_port(self.plan.host.as_str(), port));
+        VirtualHost { table: RouteTable::Port(port), name, entry: None, own }
     }
 
     /// Routes of its own for a host whose ports have tables that belong to other listeners, who do not know it.
@@ -166,10 +176,10 @@ impl<N: Neighbours> Maker<'_, N> {
         let routes = self.routes(self.view.routes.iter(), port.number);
         let default = || (!service.is_alias()).then(|| vec![self.default_route(port.number)]);
         let routes = routes.or_else(default)?;
-        let build = |domains, routes| self.build(port.number, domains, routes, Some(service));
-        let own = (port.protocol == Protocol::Auto && self.has_own_listener())
-            .then(|| Arc::new(sniffed_table(&build(vec!["*".to_owned()], routes.clone()))));
-        let message = build(self.domains(service, port.number, self.naming()), routes);
+        let own =
+            self.is_sniffed(port.number).then(|| self.own_table(port.number, routes.clone(), Some(service)));
+        let domains = self.domains(service, port.number, self.naming());
+        let message = self.build(port.number, domains, routes, Some(service));
         Some(finish(RouteTable::Port(port.number), message, own))
     }
 
@@ -245,6 +255,16 @@ impl<N: Neighbours> Maker<'_, N> {
         let cluster = ClusterName::outbound(port, "", host);
         let operation = format!("{host}:{port}/*");
         route::to_cluster(&cluster, operation, hash.and_then(route::hash_policy), self.settings)
+    }
+
+    fn own_table(&self, port: u16, routes: Vec<api::Route>, service: Option<&Service>) -> Arc<Encoded> {
+        Arc::new(sniffed_table(&self.build(port, vec!["*".to_owned()], routes, service)))
+    }
+
+    /// Is there a listener of its own that finds out what is spoken? Each service has one, whatever another says of the port.
+    fn is_sniffed(&self, port: u16) -> bool {
+        let is_auto = |port: &ServicePort| port.protocol == Protocol::Auto;
+        self.has_own_listener() && self.view.services.iter().any(|s| s.port(port).is_some_and(is_auto))
     }
 
     /// Is there a listener that serves only this host?

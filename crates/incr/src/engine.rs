@@ -4,8 +4,8 @@ use std::sync::Arc;
 use pilot_base::ObjectRef;
 use thin_vec::ThinVec;
 
-use crate::node::{Cell, Dep, Lookback, MISS, Node, NodeId, Origin, ReadBy, Reads, Stopwatch};
-use crate::provenance::{Fault, inputs_of, origins_of_member};
+use crate::node::{Cell, Dep, Lookback, MISS, Node, NodeId, ReadBy, Reads, Stopwatch};
+use crate::provenance::{Fault, Trace, inputs_of, origins_of_member};
 use crate::reader::rows_of;
 use crate::table::{Key, Table, Value};
 use crate::txn::Txn;
@@ -164,10 +164,10 @@ impl Engine {
         table: &Table<K, V>,
         key: &K,
         member: &M,
-    ) -> BTreeSet<Origin> {
+    ) -> Trace {
         match rows_of(&self.nodes, table).find(key) {
             Some(slot) => origins_of_member(&self.nodes, Cell { node: table.id, slot }, member),
-            None => BTreeSet::new(),
+            None => Trace::default(),
         }
     }
 

@@ -2,7 +2,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilot_base::{FastMap, SharedMap};
+use pilot_base::{FastMap, FastSet, SharedMap};
 
 use crate::graph::Graph;
 use crate::node::{Cell, Lookback, Node, NodeId, RowTable, Step, Stopwatch};
@@ -11,11 +11,51 @@ use crate::rows::Rows;
 use crate::table::{Key, Table, Value};
 
 /// Collects what one row contributes to a group.
-pub struct Emit<G, M, V>(BTreeMap<(G, M), V>);
+pub struct Emit<G, M, V>(Collect<G, M, V>);
+
+enum Collect<G, M, V> {
+    All(BTreeMap<(G, M), V>),
+    /// Only whether anything of these groups is among it, or this member of them: of thousands of rows that are looked
+    /// through nothing is kept.
+    Whether {
+        groups: FastSet<G>,
+        member: Option<M>,
+        is_there: bool,
+    },
+}
 
 impl<G: Key, M: Key, V> Emit<G, M, V> {
     pub fn emit(&mut self, group: G, member: M, value: V) {
-        self.0.insert((group, member), value);
+        match &mut self.0 {
+            Collect::All(all) => _ = all.insert((group, member), value),
+            Collect::Whether { groups, member: of, is_there } => {
+                *is_there |= groups.contains(&group) && of.as_ref().is_none_or(|of| member == *of);
+            }
+        }
+    }
+
+    fn all() -> Self {
+        Self(Collect::All(BTreeMap::new()))
+    }
+
+    fn whether(groups: &[&G], member: Option<&M>) -> Self {
+        let groups = groups.iter().map(|group| (*group).clone()).collect();
+        Self(Collect::Whether { groups, member: member.cloned(), is_there: false })
+    }
+
+    fn into_all(self) -> BTreeMap<(G, M), V> {
+        match self.0 {
+            Collect::All(all) => all,
+            Collect::Whether { .. } => BTreeMap::new(),
+        }
+    }
+
+    /// Was it there since this was asked last?
+    fn was_there(&mut self) -> bool {
+        match &mut self.0 {
+            Collect::All(all) => !all.is_empty(),
+            Collect::Whether { is_there, .. } => std::mem::take(is_there),
+        }
     }
 }
 
@@ -27,8 +67,9 @@ struct Changes<G, M, V> {
     added: Vec<(G, M, V)>,
 }
 
-/// The rows of the feeding table that contribute to a group, or to one of its members.
-type Contributors<G, M> = Box<dyn Fn(&[Box<dyn Node>], &G, Option<&M>, Lookback) -> Vec<Cell> + Send + Sync>;
+/// The rows of the feeding table that contribute to some groups, or to one of their members.
+type Contributors<G, M> =
+    Box<dyn Fn(&[Box<dyn Node>], &[&G], Option<&M>, Lookback) -> Vec<Cell> + Send + Sync>;
 
 /// The groups that a row of the feeding table contributes to.
 type GroupsOf<G> = Box<dyn Fn(&[Box<dyn Node>], u32) -> Vec<G> + Send + Sync>;
@@ -60,14 +101,16 @@ impl<'a, G: Key, M: Key, V: Value + Clone> Feeds<'a, G, M, V> {
     ) {
         self.graph.check_declared(table);
         let table = *table;
+        let spread = Arc::new(spread);
+        let spread_again = Arc::clone(&spread);
         let spread = Arc::new(move |key: &K, value: Option<&Arc<T>>| {
-            let mut emit = Emit(BTreeMap::new());
+            let mut emit = Emit::all();
             if let Some(value) = value {
                 spread(key, value, &mut emit);
             }
-            emit.0
+            emit.into_all()
         });
-        let (spread_again, spread_for) = (Arc::clone(&spread), Arc::clone(&spread));
+        let spread_for = Arc::clone(&spread);
         let groups_of = move |nodes: &[Box<dyn Node>], slot: u32| {
             let rows = rows_of(nodes, &table);
             let mut groups: Vec<G> =
@@ -90,10 +133,15 @@ impl<'a, G: Key, M: Key, V: Value + Clone> Feeds<'a, G, M, V> {
             }
         };
         let contributors =
-            move |nodes: &[Box<dyn Node>], group: &G, member: Option<&M>, lookback: Lookback| {
+            move |nodes: &[Box<dyn Node>], groups: &[&G], member: Option<&M>, lookback: Lookback| {
                 let rows = rows_of(nodes, &table);
-                let wanted = |(g, m): &(G, M)| g == group && member.is_none_or(|member| m == member);
-                let contributes = |key, value| spread_again(key, value).keys().any(wanted);
+                let mut emit = Emit::whether(groups, member);
+                let mut contributes = |key: &K, value: Option<&Arc<T>>| {
+                    if let Some(value) = value {
+                        spread_again(key, value, &mut emit);
+                    }
+                    emit.was_there()
+                };
                 let slots: Vec<u32> = match lookback {
                     Lookback::All => {
                         let slots = rows.slots().filter(|(slot, key)| contributes(key, rows.value(*slot)));
@@ -204,9 +252,13 @@ impl<G: Key, M: Key, V: Value + Clone> Node for GroupNode<G, M, V> {
         &mut self.rows
     }
 
-    fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell> {
-        let group = self.rows.key(slot);
-        self.feeds.iter().flat_map(|feed| (feed.contributors)(nodes, group, None, lookback)).collect()
+    fn sources(&self, nodes: &[Box<dyn Node>], slots: &[u32], lookback: Lookback) -> Vec<Cell> {
+        let groups: Vec<&G> = slots.iter().map(|slot| self.rows.key(*slot)).collect();
+        self.feeds.iter().flat_map(|feed| (feed.contributors)(nodes, &groups, None, lookback)).collect()
+    }
+
+    fn looked_through(&self, nodes: &[Box<dyn Node>]) -> usize {
+        self.feeds.iter().map(|feed| nodes[usize::from(feed.from)].table().len()).sum()
     }
 
     fn feeders(&self) -> BTreeSet<NodeId> {
@@ -227,7 +279,7 @@ impl<G: Key, M: Key, V: Value + Clone> Node for GroupNode<G, M, V> {
         let member = member.downcast_ref::<M>()?;
         self.rows.value(slot)?.get(member)?;
         let group = self.rows.key(slot);
-        let of = |feed: &Feed<G, M, V>| (feed.contributors)(nodes, group, Some(member), Lookback::All);
+        let of = |feed: &Feed<G, M, V>| (feed.contributors)(nodes, &[group], Some(member), Lookback::All);
         Some(self.feeds.iter().flat_map(of).collect())
     }
 

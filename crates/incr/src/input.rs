@@ -1,4 +1,5 @@
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilot_base::ObjectRef;
@@ -8,10 +9,13 @@ use crate::rows::Rows;
 use crate::table::{Key, Value};
 use crate::txn::{Op, Ops, Shard};
 
-/// A table that transactions write. Every row belongs to the shard that wrote it.
+/// A table that transactions write. Every row belongs to a shard; of several that write it, to the lowest one, whoever came
+/// first.
 pub(crate) struct InputNode<K, V> {
     rows: Rows<K, V>,
     owners: Vec<Option<Shard>>,
+    /// What others say of a row, by its slot. It counts when the owner has gone silent.
+    others: BTreeMap<u32, BTreeMap<Shard, Arc<V>>>,
     /// When each row was last written.
     changed: Vec<u64>,
     origin: fn(&K) -> ObjectRef,
@@ -19,7 +23,8 @@ pub(crate) struct InputNode<K, V> {
 
 impl<K: Key, V: Value> InputNode<K, V> {
     pub(crate) fn new(name: &'static str, origin: fn(&K) -> ObjectRef) -> Self {
-        Self { rows: Rows::new(name), owners: Vec::new(), changed: Vec::new(), origin }
+        let (owners, others, changed) = Default::default();
+        Self { rows: Rows::new(name), owners, others, changed, origin }
     }
 
     fn upsert(&mut self, (shard, epoch): (Shard, u64), key: &K, value: V) {
@@ -29,24 +34,47 @@ impl<K: Key, V: Value> InputNode<K, V> {
             self.owners.resize(at + 1, None);
             self.changed.resize(at + 1, 0);
         }
-        if self.owners[at].is_none() {
-            self.rows.want(slot);
+        let value = Arc::new(value);
+        match self.owners[at] {
+            None => self.rows.want(slot),
+            Some(owner) if owner < shard => {
+                self.others.entry(slot).or_default().insert(shard, value);
+                return;
+            }
+            Some(owner) if owner > shard => {
+                let before = self.rows.value(slot).cloned();
+                self.others.entry(slot).or_default().extend(before.map(|before| (owner, before)));
+            }
+            Some(_) => {}
         }
         self.owners[at] = Some(shard);
-        let is_new = self.rows.value(slot).is_none_or(|old| **old != value);
-        if is_new {
-            self.changed[at] = epoch;
-        }
-        self.rows.set(slot, Some(Arc::new(value)));
+        self.set((slot, epoch), value);
     }
 
-    /// Only the owner can take a row away: a source that never had it cannot empty what another one wrote.
-    fn remove(&mut self, shard: Shard, key: &K) {
+    fn set(&mut self, (slot, epoch): (u32, u64), value: Arc<V>) {
+        let is_new = self.rows.value(slot).is_none_or(|old| *old != value);
+        if is_new {
+            self.changed[slot as usize] = epoch;
+        }
+        self.rows.set(slot, Some(value));
+    }
+
+    /// A source that never had a row cannot empty what another one wrote.
+    fn remove(&mut self, (shard, epoch): (Shard, u64), key: &K) {
         let Some(slot) = self.rows.find(key) else { return };
-        if self.owners.get(slot as usize).copied().flatten() == Some(shard) {
+        let mut others = self.others.remove(&slot).unwrap_or_default();
+        if self.owners.get(slot as usize).copied().flatten() != Some(shard) {
+            others.remove(&shard);
+        } else if let Some((next, value)) = others.pop_first() {
+            self.owners[slot as usize] = Some(next);
+            self.set((slot, epoch), value);
+        } else {
             self.owners[slot as usize] = None;
             self.rows.unwant(slot);
             self.rows.set(slot, None);
+        }
+        if !others.is_empty() {
+            self.others.insert(slot, others);
         }
     }
 
@@ -54,14 +82,12 @@ impl<K: Key, V: Value> InputNode<K, V> {
     fn replace(&mut self, (shard, epoch): (Shard, u64), rows: Vec<(K, V)>) {
         let keep: pilot_base::FastSet<&K> = rows.iter().map(|(k, _)| k).collect();
         let owned = |slot: u32| self.owners.get(slot as usize).copied().flatten() == Some(shard);
-        let gone: Vec<K> = self
-            .rows
-            .slots()
-            .filter(|(slot, key)| owned(*slot) && !keep.contains(key))
-            .map(|(_, key)| key.clone())
-            .collect();
+        let own = self.rows.slots().filter(|(slot, _)| owned(*slot)).map(|(_, key)| key);
+        let others = self.others.iter().filter(|(_, others)| others.contains_key(&shard));
+        let said = own.chain(others.map(|(slot, _)| self.rows.key(*slot)));
+        let gone: Vec<K> = said.filter(|key| !keep.contains(key)).cloned().collect();
         for key in gone {
-            self.remove(shard, &key);
+            self.remove((shard, epoch), &key);
         }
         for (key, value) in rows {
             self.upsert((shard, epoch), &key, value);
@@ -91,13 +117,13 @@ impl<K: Key, V: Value> Node for InputNode<K, V> {
         for op in ops.0 {
             match op {
                 Op::Upsert(shard, key, value) => self.upsert((shard, epoch), &key, value),
-                Op::Remove(shard, key) => self.remove(shard, &key),
+                Op::Remove(shard, key) => self.remove((shard, epoch), &key),
                 Op::Replace(shard, rows) => self.replace((shard, epoch), rows),
             }
         }
     }
 
-    fn sources(&self, _nodes: &[Box<dyn Node>], _slot: u32, _lookback: Lookback) -> Vec<Cell> {
+    fn sources(&self, _nodes: &[Box<dyn Node>], _slots: &[u32], _lookback: Lookback) -> Vec<Cell> {
         Vec::new()
     }
 

@@ -40,7 +40,7 @@ pub use engine::{Commit, Engine, NodeStats};
 pub use graph::Graph;
 pub use group::{Emit, Feeds};
 pub use node::{Origin, Stopwatch};
-pub use provenance::Fault;
+pub use provenance::{Fault, Trace};
 pub use reach::Reach;
 pub use reader::Reader;
 pub use table::{Input, Key, Table, Value};

@@ -99,9 +99,12 @@ impl<K: Key, V: Value> Node for MapNode<K, V> {
         &mut self.rows
     }
 
-    fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell> {
-        let mut cells: Vec<Cell> = self.rows.deps(slot).iter().map(|dep| dep.cell).collect();
-        cells.extend((self.driver.row)(nodes, self.rows.key(slot)));
+    fn sources(&self, nodes: &[Box<dyn Node>], slots: &[u32], lookback: Lookback) -> Vec<Cell> {
+        let of = |slot: &u32| {
+            let read = self.rows.deps(*slot).iter().map(|dep| dep.cell);
+            read.chain((self.driver.row)(nodes, self.rows.key(*slot)))
+        };
+        let mut cells: Vec<Cell> = slots.iter().flat_map(of).collect();
         if lookback == Lookback::Changed {
             cells.retain(|cell| nodes[usize::from(cell.node)].table().changed(cell.slot));
         }

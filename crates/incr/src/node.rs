@@ -80,12 +80,16 @@ pub(crate) trait Node: Send + Sync {
     fn step(&mut self, before: &[Box<dyn Node>], stopwatch: Stopwatch) -> Step;
     /// Applies the operations of a transaction. Only inputs have any.
     fn write(&mut self, _ops: Box<dyn Any + Send>, _epoch: u64) {}
-    /// The rows of other nodes that a row was made of. For groups this is a walk over the feeding tables: it answers
-    /// people and finds the guilty, and is no part of a commit.
-    fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell>;
+    /// The rows of other nodes that rows were made of. For groups this is a walk over the feeding tables, one for however
+    /// many rows: it answers people and finds the guilty, and is no part of a commit.
+    fn sources(&self, nodes: &[Box<dyn Node>], slots: &[u32], lookback: Lookback) -> Vec<Cell>;
     /// Of a row that is a group with such a member: the rows of other nodes that the member was made of.
     fn member_sources(&self, _nodes: &[Box<dyn Node>], _slot: u32, _member: &dyn Any) -> Option<Vec<Cell>> {
         None
+    }
+    /// How many rows of other nodes that takes.
+    fn looked_through(&self, _nodes: &[Box<dyn Node>]) -> usize {
+        0
     }
     /// The nodes whose rows contribute to groups of this one, each once.
     fn feeders(&self) -> BTreeSet<NodeId> {

@@ -91,11 +91,13 @@ impl<G: Key, A: Key, B: Key> Node for ProductNode<G, A, B> {
     }
 
     /// What a pair is about stands on the left; the right only asks for it, and matters only while a cause is sought.
-    fn sources(&self, nodes: &[Box<dyn Node>], slot: u32, lookback: Lookback) -> Vec<Cell> {
-        let (group, a, b) = self.rows.key(slot);
-        let left = (self.left.row)(nodes, group, a);
-        let right = (self.right.row)(nodes, group, b).filter(|_| lookback == Lookback::Changed);
-        let mut cells: Vec<Cell> = left.into_iter().chain(right).collect();
+    fn sources(&self, nodes: &[Box<dyn Node>], slots: &[u32], lookback: Lookback) -> Vec<Cell> {
+        let of = |slot: &u32| {
+            let (group, a, b) = self.rows.key(*slot);
+            let right = (self.right.row)(nodes, group, b).filter(|_| lookback == Lookback::Changed);
+            (self.left.row)(nodes, group, a).into_iter().chain(right)
+        };
+        let mut cells: Vec<Cell> = slots.iter().flat_map(of).collect();
         if lookback == Lookback::Changed {
             cells.retain(|cell| nodes[usize::from(cell.node)].table().changed(cell.slot));
         }

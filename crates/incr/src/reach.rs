@@ -13,6 +13,15 @@ pub struct Reach {
 }
 
 impl Reach {
+    /// So many rows were followed.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
     /// Were all of them found? A row that nearly everything looks at is not followed to the end.
     pub fn is_whole(&self) -> bool {
         self.is_whole

@@ -236,7 +236,11 @@ fn the_provenance_of_a_member_is_its_own() {
     engine.commit(txn(&tables, &[(true, 1, Some(6)), (false, 2, Some(1))]));
     let origins = |table, member: (u8, u16)| {
         let found = engine.member_provenance(table, &1, &member);
-        found.into_iter().map(|origin| (origin.object.to_string(), origin.changed)).collect::<Vec<_>>()
+        found
+            .origins
+            .into_iter()
+            .map(|origin| (origin.object.to_string(), origin.changed))
+            .collect::<Vec<_>>()
     };
     let told = |text: &str, epoch| (text.to_owned(), epoch);
     for table in [&tables.heads, &tables.tops] {
@@ -276,6 +280,41 @@ fn only_the_owner_takes_a_row_away() {
     engine.commit(second);
     let keys: Vec<u16> = engine.dump(&tables.a).into_iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [1, 2, 4]);
+}
+
+#[test]
+fn of_several_shards_the_lowest_counts_whoever_came_first() {
+    let (low, high) = (Shard(1), Shard(2));
+    let row = |engine: &Engine, tables: &World| engine.get(&tables.a, &1).map(|value| **value);
+    for order in [[low, high], [high, low]] {
+        let (mut engine, tables) = world();
+        let write = |engine: &mut Engine, shard: Shard, value: u16| {
+            let mut txn = Txn::new();
+            txn.upsert(&tables.a, shard, 1, value);
+            engine.commit(txn);
+        };
+        for shard in order {
+            write(&mut engine, shard, u16::try_from(shard.0).unwrap());
+        }
+        assert_eq!(row(&engine, &tables), Some(1), "{order:?}");
+        write(&mut engine, high, 7);
+        assert_eq!(row(&engine, &tables), Some(1), "what the other says does not count");
+        let mut txn = Txn::new();
+        txn.replace(&tables.a, low, vec![(2, 2)]);
+        let commit = engine.commit(txn);
+        assert_eq!((row(&engine, &tables), engine.changed_at(&tables.a, &1)), (Some(7), Some(commit.epoch)));
+        write(&mut engine, low, 3);
+        let mut txn = Txn::new();
+        txn.replace(&tables.a, high, vec![(2, 9), (4, 4)]);
+        engine.commit(txn);
+        let mut txn = Txn::new();
+        txn.remove(&tables.a, low, 1);
+        txn.remove(&tables.a, low, 2);
+        engine.commit(txn);
+        let rows: Vec<(u16, u16)> =
+            engine.dump(&tables.a).into_iter().map(|(key, value)| (*key, **value)).collect();
+        assert_eq!(rows, [(2, 9), (4, 4)], "nobody says 1 any more, and the other one says 2");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   caller's token ──TokenReview──► who he is
+//!   a gateway's account ──SubjectAccessReview──► may it read the Secrets of its namespace?
 //!   Secret istio-ca-secret ◄──► Material of our own authority
 //!   a workload's stream begins, ends ──Registration──► WorkloadEntry
 //!   root certificate ──while we lead (Election)──► ConfigMap istio-ca-root-cert in every namespace (RootMaps)
@@ -25,6 +26,7 @@ mod object;
 mod registration;
 mod remote_writers;
 mod root_maps;
+mod secret_review;
 #[cfg(test)]
 mod testing;
 mod token_review;
@@ -39,6 +41,7 @@ pub use ingress_status::IngressStatus;
 pub use registration::{Keeper, Registration, RegistrationOptions};
 pub use remote_writers::{RemoteWriters, Terms};
 pub use root_maps::RootMaps;
+pub use secret_review::SecretReviews;
 pub use token_review::TokenReview;
 pub use verdicts::{Readers, Verdicts};
 pub use webhook_configs::{HookScope, WebhookConfigs};

@@ -59,7 +59,7 @@ impl TokenReview {
 
 impl TokenReview {
     /// Who says nothing is where we are.
-    fn client_of(&self, cluster: &str) -> Result<Client, String> {
+    pub(crate) fn client_of(&self, cluster: &str) -> Result<Client, String> {
         let meant = self.aliases.get(cluster).map_or(cluster, Name::as_str);
         if cluster.is_empty() || self.cluster == meant {
             return Ok(self.client.clone());

@@ -26,10 +26,11 @@ pub enum Kind {
     Pod,
     Node,
     Namespace,
+    Secret,
 }
 
 impl Kind {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::VirtualService,
         Self::DestinationRule,
         Self::ServiceEntry,
@@ -51,6 +52,7 @@ impl Kind {
         Self::Pod,
         Self::Node,
         Self::Namespace,
+        Self::Secret,
     ];
 
     /// The kind that is called so.
@@ -81,6 +83,7 @@ impl Kind {
             Self::Pod => "Pod",
             Self::Node => "Node",
             Self::Namespace => "Namespace",
+            Self::Secret => "Secret",
         }
     }
 }

@@ -27,6 +27,7 @@ mod proxy;
 mod proxy_config;
 mod proxy_tracing;
 mod request_authentication;
+mod secret;
 mod service;
 mod service_entry;
 mod share;
@@ -77,10 +78,11 @@ pub use options::{Compliance, Features, JwksFetch, MeshOptions, RegistryMerge};
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use policy_target::{PolicyTarget, TargetRef};
 pub use protocol::{ListenerProtocol, Protocol};
-pub use proxy::{CertificateFiles, Interception, IpMode, Proxy, ProxyId, ProxyType, Version};
+pub use proxy::{CertificateFiles, Interception, IpMode, Proxy, ProxyId, ProxyType, SecretAccess, Version};
 pub use proxy_config::WorkloadProxyConfig;
 pub use proxy_tracing::{ProxyTracing, TraceTag};
 pub use request_authentication::{ClaimToHeader, JwtRule, RequestAuthentication};
+pub use secret::{Authority, Content, KeyPair, Secret};
 pub use service::{
     Caller, NodePorts, Registry, Resolution, Service, ServicePort, TrafficDistribution, WorkloadPort,
 };

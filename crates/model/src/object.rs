@@ -4,7 +4,7 @@ use pilot_base::Name;
 
 use crate::{
     AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway, Kind,
-    Namespace, Node, PeerAuthentication, Pod, RequestAuthentication, Service, ServiceEntry, Sidecar,
+    Namespace, Node, PeerAuthentication, Pod, RequestAuthentication, Secret, Service, ServiceEntry, Sidecar,
     Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
     WorkloadProxyConfig,
 };
@@ -33,6 +33,7 @@ pub enum Object {
     Pod(ConfigId, Pod),
     Node(ConfigId, Node),
     Namespace(ConfigId, Namespace),
+    Secret(ConfigId, Secret),
 }
 
 impl Object {
@@ -59,6 +60,7 @@ impl Object {
             Self::Pod(id, _) => (Kind::Pod, id),
             Self::Node(id, _) => (Kind::Node, id),
             Self::Namespace(id, _) => (Kind::Namespace, id),
+            Self::Secret(id, _) => (Kind::Secret, id),
         };
         (kind, id.clone())
     }
@@ -72,9 +74,11 @@ impl Object {
                 id.cluster = cluster.clone();
                 service.object = id.object(Kind::Service);
             }
-            Self::EndpointSlice(id, _) | Self::Pod(id, _) | Self::Node(id, _) | Self::Namespace(id, _) => {
-                id.cluster = cluster.clone();
-            }
+            Self::EndpointSlice(id, _)
+            | Self::Pod(id, _)
+            | Self::Node(id, _)
+            | Self::Namespace(id, _)
+            | Self::Secret(id, _) => id.cluster = cluster.clone(),
             // What stands in it is in that cluster.
             Self::WorkloadEntry(config) => config.id.cluster = cluster.clone(),
             // Rules are of the whole mesh.

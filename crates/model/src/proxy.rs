@@ -128,6 +128,18 @@ pub struct Proxy {
     pub container: Name,
     /// Its own settings, if it sent any.
     pub config: Option<ProxyConfig>,
+    /// Which Secrets of its namespace it may read, by what it has proved.
+    pub secrets: SecretAccess,
+}
+
+/// Which Secrets of its own namespace a proxy may read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum SecretAccess {
+    #[default]
+    None,
+    /// Only whom to trust.
+    Authorities,
+    All,
 }
 
 impl Proxy {
@@ -173,6 +185,7 @@ impl Proxy {
             workload_name: Name::empty(),
             container: Name::empty(),
             config: None,
+            secrets: SecretAccess::None,
         }
     }
 

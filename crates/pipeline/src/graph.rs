@@ -33,6 +33,7 @@ mod registry;
 mod routes;
 mod rules;
 mod seats;
+mod secrets;
 mod security;
 mod selecting;
 mod serving;
@@ -89,6 +90,7 @@ pub(crate) fn build() -> (Engine, Inputs, Outputs) {
         gateways: gateways::Gateways::declare(graph, plans, rules, (audiences, filters)),
         names: names::declare(graph, plans, audiences),
         extensions: telemetries.code,
+        secrets: secrets::Secrets::declare(graph, inputs),
     };
     let patched = patched::Patched::declare(graph, plans, audiences, parts);
     let manifests = manifests::declare(graph, audiences, parts, patched);

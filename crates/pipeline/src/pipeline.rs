@@ -2,28 +2,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilot_base::{Issue, Keyed, Name, ObjectRef, SharedMap};
-use pilot_incr::{Commit, Engine, NodeStats, Origin, Stopwatch, Txn};
+use pilot_incr::{Commit, Engine, NodeStats, Stopwatch, Txn};
 use pilot_model::{Config, KeySource, Kind, ProxyId, ServiceEntry, Span};
 use pilot_xds::Manifests;
 
 use crate::graph::{self, Audience, Census, CensusTaker, Inputs, Outputs};
-
-/// Objects that say who and where, and not what to do.
-const BACKGROUND: [&str; 10] = [
-    "Service",
-    "EndpointSlice",
-    "Endpoints",
-    "Pod",
-    "Node",
-    "Namespace",
-    "Proxy",
-    "Options",
-    "KeySet",
-    "HostAddresses",
-];
-
-/// So many resources are traced back between two commits: tracing walks tables, and a thousand proxies may refuse at once.
-const TRACED: usize = 64;
 
 /// All state of the control plane. One owner, one writer; what it hands out is immutable.
 pub struct Pipeline {
@@ -33,8 +16,6 @@ pub struct Pipeline {
     /// What is wrong with rules, and what panicked because of them.
     issues: BTreeMap<ObjectRef, Vec<Issue>>,
     faults: BTreeMap<ObjectRef, Vec<Issue>>,
-    /// Which objects are behind resources that were asked about since the last commit.
-    traced: BTreeMap<(Keyed<Audience>, Name), Vec<ObjectRef>>,
     census: CensusTaker,
 }
 
@@ -64,7 +45,6 @@ impl Default for Pipeline {
             outputs,
             issues: BTreeMap::new(),
             faults: BTreeMap::new(),
-            traced: BTreeMap::new(),
             census: CensusTaker::default(),
         }
     }
@@ -86,7 +66,6 @@ impl Pipeline {
 
     pub fn commit(&mut self, txn: Txn) -> Changes {
         let commit = self.engine.commit(txn);
-        self.traced.clear();
         self.census.update(&self.engine, &self.outputs.census);
         let objects = self.engine.changed_objects();
         let version = commit.epoch;
@@ -161,33 +140,6 @@ impl Pipeline {
         let audience = self.engine.get(&self.outputs.audiences, &proxy)?;
         let sent = self.engine.get(&self.outputs.manifests, audience)?;
         Some(Manifests { version: self.engine.epoch(), by_type: sent.by_type.clone() })
-    }
-
-    /// The objects behind a resource that a proxy was sent: of all it was made of, those that changed last. What everybody
-    /// shares (services, endpoints, proxies) is not looked for: what proxies refuse comes from rules.
-    pub fn behind(&mut self, proxy: ProxyId, resource: &Name) -> Vec<ObjectRef> {
-        let Some(audience) = self.audience_of(proxy) else { return Vec::new() };
-        let place = (audience, resource.clone());
-        if let Some(known) = self.traced.get(&place) {
-            return known.clone();
-        }
-        if self.traced.len() >= TRACED {
-            return Vec::new();
-        }
-        let found = self.trace(&place.0, resource);
-        self.traced.insert(place, found.clone());
-        found
-    }
-
-    fn trace(&self, audience: &Keyed<Audience>, resource: &Name) -> Vec<ObjectRef> {
-        let origins = self.engine.member_provenance(&self.outputs.manifests, audience, resource);
-        let mut rules: Vec<_> =
-            origins.into_iter().filter(|origin| !BACKGROUND.contains(&origin.object.kind.as_str())).collect();
-        // What is written in Envoy's own words is checked least, so of those that came together it is suspected first.
-        let rank = |origin: &Origin| (origin.changed, origin.object.kind == Kind::EnvoyFilter.name());
-        rules.sort_by_key(|origin| std::cmp::Reverse(rank(origin)));
-        let Some(first) = rules.first().map(rank) else { return Vec::new() };
-        rules.into_iter().take_while(|origin| rank(origin) == first).map(|origin| origin.object).collect()
     }
 
     fn update_issues(&mut self, commit: &Commit) -> Vec<(ObjectRef, Vec<Issue>)> {

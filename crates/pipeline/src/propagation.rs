@@ -4,7 +4,6 @@ mod same;
 
 use std::collections::BTreeSet;
 
-use pilot_base::{Name, ObjectRef};
 use pilot_incr::Reach;
 use pilot_model::{Kind, Object, ObjectKey, ProxyId};
 
@@ -19,6 +18,8 @@ pub struct Concerned {
     pub proxies: Vec<ProxyId>,
     /// Were they found? Otherwise the object shapes too much to be followed to the end, and these are all proxies.
     pub is_whole: bool,
+    /// So many rows were followed.
+    pub followed: usize,
 }
 
 /// Does something with the input table of a kind.
@@ -51,6 +52,7 @@ macro_rules! in_table {
             Kind::Pod => of!(pods),
             Kind::Node => of!(nodes),
             Kind::Namespace => of!(namespaces),
+            Kind::Secret => of!(secrets),
         }
     }};
 }
@@ -91,6 +93,7 @@ impl Pipeline {
             Object::Namespace(_, namespace) => known!(namespaces, namespace, namespace),
             Object::Pod(_, pod) => known!(pods, pod, pod),
             Object::Node(_, node) => known!(nodes, node, node),
+            Object::Secret(_, secret) => known!(secrets, secret, secret),
         }
     }
 
@@ -103,20 +106,13 @@ impl Pipeline {
         let reach = in_table!(self.inputs, kind, |table| self.engine.reach(table, id, MOST_ROWS));
         if !reach.is_whole() {
             let all = self.engine.dump(&self.inputs.proxies).into_iter().map(|(proxy, _)| *proxy);
-            return Concerned { proxies: all.collect(), is_whole: false };
+            return Concerned { proxies: all.collect(), is_whole: false, followed: reach.len() };
         }
         let mut told = self.told(&reach);
         if told.is_empty() || is_of_servers(*kind) {
             told.extend(self.engine.reached(&reach, &self.outputs.audiences));
         }
-        Concerned { proxies: told.into_iter().collect(), is_whole: true }
-    }
-
-    /// Is a resource that a proxy is sent made of an object, among others?
-    pub fn is_made_of(&self, proxy: ProxyId, resource: &Name, object: &ObjectRef) -> bool {
-        let Some(audience) = self.audience_of(proxy) else { return false };
-        let origins = self.engine.member_provenance(&self.outputs.manifests, &audience, resource);
-        origins.iter().any(|origin| origin.object == *object)
+        Concerned { proxies: told.into_iter().collect(), is_whole: true, followed: reach.len() }
     }
 
     fn told(&self, reach: &Reach) -> BTreeSet<ProxyId> {

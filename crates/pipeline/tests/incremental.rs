@@ -17,6 +17,7 @@ use pilot_envoy_api::envoy::extensions::filters::network::http_connection_manage
 use pilot_incr::{Shard, Txn};
 use pilot_model::{
     Interception, Locality, MeshConfig, MeshOptions, Object, ObjectKey, Proxy, ProxyId, ProxyType,
+    SecretAccess,
 };
 use pilot_pipeline::Pipeline;
 use pilot_xds::{Manifests, TypeUrl};
@@ -262,6 +263,11 @@ fn proxy() -> impl Strategy<Value = Thing> {
                 own_ports: vec![15021, 15090],
                 dns_capture: id == 0,
                 takes_changes: id != 1,
+                secrets: match (kind, id) {
+                    (ProxyType::Router, 0) => SecretAccess::Authorities,
+                    (ProxyType::Router, _) => SecretAccess::All,
+                    _ => SecretAccess::None,
+                },
                 ..Proxy::new(kind, &format!("p{id}.{namespace}"), namespace, ips)
             };
             Thing::Proxy(id, Arc::new(proxy))

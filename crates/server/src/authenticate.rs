@@ -30,7 +30,8 @@ pub struct Caller {
 impl Caller {
     pub(crate) fn of(extensions: &Extensions, headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let token = text(header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
+        let shown = text(header::AUTHORIZATION.as_str());
+        let token = shown.and_then(|v| v.strip_prefix("Bearer ").or_else(|| v.strip_prefix("Istio ")));
         Self {
             peer: extensions.get::<Peer>().cloned(),
             token: token.map(|token| token.trim().to_owned()),
@@ -110,10 +111,15 @@ impl Gate {
         if !self.options.xds_auth || (caller.peer.is_none() && !self.options.plaintext) {
             return Ok(None);
         }
+        self.ask(caller).await.map(Some)
+    }
+
+    /// Who it is, however he calls.
+    pub(crate) async fn ask(&self, caller: &Caller) -> Result<Vec<SpiffeId>, Status> {
         let mut why = String::new();
         for authenticator in &self.authenticators {
             match authenticator.identify(caller).await {
-                Ok(identities) => return Ok(Some(identities)),
+                Ok(identities) => return Ok(identities),
                 Err(error) => {
                     let _written = write!(why, "{}: {error}; ", authenticator.name());
                 }

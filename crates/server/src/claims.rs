@@ -1,27 +1,19 @@
 //! Which source an object belongs to. Two stores that have the same object are a mistake that names both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pilot_base::{FastMap, Issue, Name};
 use pilot_incr::Shard;
 use pilot_model::{ConfigId, Kind, Object, ObjectKey};
 
-/// Who said what first.
+/// Who says what. Of several the first one counts in the order in which they are followed, which is the same in every
+/// replica, and not the one that happened to answer first. What counts is for the tables to know; here is who else is there.
 #[derive(Default)]
 pub(crate) struct Claims {
     owners: FastMap<ObjectKey, Shard>,
-    /// What others say about an object that is not theirs; it counts when the owner has gone silent.
-    waiting: BTreeMap<ObjectKey, BTreeMap<Shard, Object>>,
+    /// Those that have an object which is another one's.
+    others: BTreeMap<ObjectKey, BTreeSet<Shard>>,
     names: BTreeMap<Shard, Name>,
-}
-
-/// What becomes of an object that its source says no more.
-pub(crate) enum Release {
-    /// It did not count.
-    Nothing,
-    Gone,
-    /// Another source has it too.
-    Next(Shard, Box<Object>),
 }
 
 impl Claims {
@@ -29,63 +21,58 @@ impl Claims {
         self.names.entry(shard).or_insert_with(|| name.clone());
     }
 
-    /// The object, if it is the source's to say.
-    pub(crate) fn claim(&mut self, shard: Shard, object: Object) -> Option<Object> {
-        if !is_owned(&object) {
-            return Some(object);
+    /// A source has an object. Tells whether others have it too, if that is new.
+    pub(crate) fn claim(&mut self, shard: Shard, object: &Object) -> bool {
+        if !is_owned(object) {
+            return false;
         }
         let key = object.key();
-        match self.owners.get(&key) {
-            Some(owner) if *owner != shard => {
-                self.waiting.entry(key).or_default().insert(shard, object);
-                None
-            }
-            Some(_) => Some(object),
-            None => {
-                self.owners.insert(key, shard);
-                Some(object)
-            }
+        let Some(owner) = self.owners.get_mut(&key) else {
+            self.owners.insert(key, shard);
+            return false;
+        };
+        if *owner == shard {
+            return false;
         }
+        let other = shard.max(*owner);
+        *owner = shard.min(*owner);
+        self.others.entry(key).or_default().insert(other)
     }
 
-    pub(crate) fn release(&mut self, shard: Shard, key: &ObjectKey) -> Release {
-        if let Some(waiting) = self.waiting.get_mut(key)
-            && waiting.remove(&shard).is_some()
-        {
-            if waiting.is_empty() {
-                self.waiting.remove(key);
+    /// A source has it no more. Tells whether others had it too.
+    pub(crate) fn release(&mut self, shard: Shard, key: &ObjectKey) -> bool {
+        let is_owner = self.owners.get(key) == Some(&shard);
+        let Some(mut others) = self.others.remove(key) else {
+            if is_owner {
+                self.owners.remove(key);
             }
-            return Release::Nothing;
+            return false;
+        };
+        if is_owner {
+            self.owners.extend(others.pop_first().map(|next| (key.clone(), next)));
+        } else {
+            others.remove(&shard);
         }
-        if self.owners.get(key).is_none_or(|owner| *owner != shard) {
-            // Nobody owns what only one source can have.
-            return Release::Gone;
+        if !others.is_empty() {
+            self.others.insert(key.clone(), others);
         }
-        self.owners.remove(key);
-        let next = self.waiting.get_mut(key).and_then(BTreeMap::pop_first);
-        if self.waiting.get(key).is_some_and(BTreeMap::is_empty) {
-            self.waiting.remove(key);
-        }
-        match next {
-            None => Release::Gone,
-            Some((next, object)) => {
-                self.owners.insert(key.clone(), next);
-                Release::Next(next, Box::new(object))
-            }
-        }
+        true
     }
 
     /// What a source says, as far as it is recorded here.
     pub(crate) fn of(&self, shard: Shard) -> Vec<ObjectKey> {
         let owned = self.owners.iter().filter(|(_, owner)| **owner == shard).map(|(key, _)| key.clone());
-        let waiting =
-            self.waiting.iter().filter(|(_, all)| all.contains_key(&shard)).map(|(key, _)| key.clone());
-        owned.chain(waiting).collect()
+        let others = self.others.iter().filter(|(_, all)| all.contains(&shard)).map(|(key, _)| key.clone());
+        owned.chain(others).collect()
     }
 
     /// How many objects a source has that count.
     pub(crate) fn count(&self, shard: Shard) -> usize {
         self.owners.values().filter(|owner| **owner == shard).count()
+    }
+
+    pub(crate) fn owner(&self, key: &ObjectKey) -> Option<&Name> {
+        self.names.get(self.owners.get(key)?)
     }
 
     /// Where issues about an object that several sources have are kept.
@@ -98,8 +85,8 @@ impl Claims {
         let name = |shard: &Shard| self.names.get(shard).cloned().unwrap_or_default();
         let Some(owner) = self.owners.get(key).map(name) else { return Vec::new() };
         let (kind, id): (&Kind, &ConfigId) = (&key.0, &key.1);
-        let others = self.waiting.get(key).into_iter().flatten();
-        let issue = |(shard, _): (&Shard, &Object)| {
+        let others = self.others.get(key).into_iter().flatten();
+        let issue = |shard: &Shard| {
             let other = name(shard);
             let message = format!("both {owner} and {other} have this object; what {owner} says counts");
             Issue::error(id.object(*kind), "", message).at(other.as_str())
@@ -119,7 +106,13 @@ fn is_owned(object: &Object) -> bool {
 fn is_owned_kind(kind: Kind) -> bool {
     !matches!(
         kind,
-        Kind::Service | Kind::EndpointSlice | Kind::Endpoints | Kind::Pod | Kind::Node | Kind::Namespace
+        Kind::Service
+            | Kind::EndpointSlice
+            | Kind::Endpoints
+            | Kind::Pod
+            | Kind::Node
+            | Kind::Namespace
+            | Kind::Secret
     )
 }
 
@@ -130,7 +123,7 @@ mod tests {
     use pilot_incr::Shard;
     use pilot_model::Object;
 
-    use super::{Claims, Release};
+    use super::Claims;
 
     fn rule(host: &str) -> Object {
         let head = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: rule, namespace: shop}";
@@ -140,22 +133,25 @@ mod tests {
     }
 
     #[test]
-    fn two_sources_with_one_object_are_both_named() {
-        let mut claims = Claims::default();
-        claims.name(Shard(1), &Name::new("files"));
-        claims.name(Shard(2), &Name::new("etcd"));
+    fn two_sources_with_one_object_are_both_named_whoever_came_first() {
         let (mine, yours) = (rule("a.com"), rule("b.com"));
         let key = mine.key();
-        assert!(claims.claim(Shard(1), mine).is_some());
-        assert!(claims.issues(&key).is_empty());
-        assert!(claims.claim(Shard(2), yours.clone()).is_none());
-        let issue = claims.issues(&key)[0].to_string();
-        assert!(issue.contains("both files and etcd have this object; what files says counts"), "{issue}");
-        assert_eq!((claims.count(Shard(1)), claims.of(Shard(2)).len()), (1, 1));
-        assert!(
-            matches!(claims.release(Shard(1), &key), Release::Next(Shard(2), object) if *object == yours)
-        );
-        assert!(claims.issues(&key).is_empty());
-        assert!(matches!(claims.release(Shard(2), &key), Release::Gone));
+        for order in [[1, 2], [2, 1]] {
+            let mut claims = Claims::default();
+            claims.name(Shard(1), &Name::new("files"));
+            claims.name(Shard(2), &Name::new("etcd"));
+            assert!(!claims.claim(Shard(order[0]), &mine));
+            assert!(claims.issues(&key).is_empty());
+            assert!(claims.claim(Shard(order[1]), &yours) && !claims.claim(Shard(order[1]), &yours));
+            let issue = claims.issues(&key)[0].to_string();
+            assert!(
+                issue.contains("both files and etcd have this object; what files says counts"),
+                "{issue}"
+            );
+            assert_eq!((claims.count(Shard(1)), claims.of(Shard(2)).len()), (1, 1));
+            assert!(claims.release(Shard(1), &key) && claims.issues(&key).is_empty());
+            assert_eq!(claims.owner(&key), Some(&Name::new("etcd")));
+            assert!(!claims.release(Shard(2), &key) && claims.owner(&key).is_none());
+        }
     }
 }

@@ -48,3 +48,30 @@ impl Clock for SystemClock {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
+
+/// A clock that tests hold and let go on.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Held(std::sync::atomic::AtomicU64);
+
+#[cfg(test)]
+impl Held {
+    pub(crate) fn go_on(&self, by: Micros) {
+        self.0.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(crate) fn now_micros(&self) -> Micros {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl Clock for Held {
+    fn now(&self) -> Millis {
+        self.now_micros() / 1000
+    }
+
+    fn micros(&self) -> Micros {
+        self.now_micros()
+    }
+}

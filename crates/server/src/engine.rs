@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilot_base::{Clock, Issue, Micros, Name};
+use pilot_base::{Clock, Issue, Micros, Name, ObjectRef};
 use pilot_config::ReadOptions;
 use pilot_incr::{Shard, Txn};
-use pilot_model::{HostAddresses, KeySet, KeySource, MeshConfig, MeshOptions, Proxy, ProxyId, Span};
+use pilot_model::{HostAddresses, KeySet, KeySource, Kind, MeshConfig, MeshOptions, Proxy, ProxyId, Span};
 use pilot_pipeline::Pipeline;
-use pilot_source::{CHANNEL_CAPACITY, Event, Source};
+use pilot_source::{CHANNEL_CAPACITY, Contact, Event, Source};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -22,16 +22,19 @@ use crate::bill::{Bill, Committed};
 use crate::clock::thread_nanos;
 use crate::debounce::{Debounce, Gate, Lane, Told};
 use crate::intake::{Intake, OWN_SHARD};
-use crate::issues::{Issues, Ledger, Place};
+use crate::issues::{Issues, IssuesOfObjects, Ledger, Place};
 use crate::metrics::{Metrics, Times};
 use crate::publish::{Publisher, Seat};
 use crate::refusal::Refusal;
 use crate::sources::{RegistryView, SourceBook};
 use crate::standing::Standings;
+use crate::suspects::Suspects;
 
 /// What the engine is told. Streams tell little and must not wait; sources wait until what they told is committed.
 enum Command {
     Source(Told, oneshot::Sender<()>),
+    /// A source is about to run.
+    Follow(Shard, Name, Option<Contact>),
     Connect {
         id: ProxyId,
         proxy: Arc<Proxy>,
@@ -73,7 +76,7 @@ pub struct Engine {
 pub struct EngineHandle {
     commands: mpsc::UnboundedSender<Command>,
     issues: Issues,
-    issues_of_objects: Issues,
+    issues_of_objects: IssuesOfObjects,
     /// The sources that have told everything they had, and how many of them there are.
     complete: watch::Receiver<BTreeSet<Shard>>,
     awaited: usize,
@@ -152,6 +155,7 @@ impl Engine {
                 gate: Gate::new(debounce),
                 leavers: Leavers::default(),
                 sources: SourceBook::default(),
+                suspects: Suspects::default(),
                 epoch,
             };
             worker.begin(mesh);
@@ -198,10 +202,12 @@ impl EngineHandle {
     pub fn run(&self, source: Box<dyn Source>, shard: u32, tasks: &mut JoinSet<()>) {
         let name = source.name();
         tracing::info!("following {name}");
+        let shard = shard_of(shard);
+        // An engine that is gone follows nobody.
+        let _gone = self.commands.send(Command::Follow(shard, name.clone(), source.contact()));
         let (sink, mut incoming) = mpsc::channel(CHANNEL_CAPACITY);
         tasks.spawn(source.run(sink));
         let (commands, clock) = (self.commands.clone(), Arc::clone(&self.clock));
-        let shard = shard_of(shard);
         tasks.spawn(async move {
             while let Some(batch) = incoming.recv().await {
                 let at = clock.micros();
@@ -241,8 +247,13 @@ impl EngineHandle {
     }
 
     /// Everything that is wrong now.
-    pub fn issues(&self) -> Arc<Vec<Issue>> {
-        Arc::clone(&self.issues.borrow())
+    pub fn issues(&self) -> Vec<Issue> {
+        self.issues.all()
+    }
+
+    /// Why some objects are wrong, for each of them.
+    pub(crate) fn errors_of(&self, objects: &[ObjectRef]) -> Vec<Vec<Issue>> {
+        self.issues.errors_of(objects)
     }
 
     /// What is wrong with objects, whenever it changes: without what proxies refuse.
@@ -292,7 +303,7 @@ impl EngineHandle {
         seen.await.ok()
     }
 
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+    pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
@@ -366,6 +377,7 @@ struct Worker {
     gate: Gate,
     leavers: Leavers,
     sources: SourceBook,
+    suspects: Suspects,
     epoch: watch::Sender<u64>,
 }
 
@@ -427,6 +439,9 @@ impl Worker {
 
     /// How long to wait for the next command; without end if nothing is to be done without one.
     fn patience(&self) -> Option<Duration> {
+        if self.suspects.are_sought() {
+            return Some(Duration::ZERO);
+        }
         let due = [self.gate.due_at(), self.leavers.due_at()].into_iter().flatten().min()?;
         Some(Duration::from_millis(due.saturating_sub(self.clock.now())))
     }
@@ -442,6 +457,9 @@ impl Worker {
         let txn = &mut round.txn;
         match command {
             Command::Source(told, done) => self.told(told, done, round),
+            Command::Follow(shard, name, contact) => {
+                self.sources.follow(shard, name, contact, &self.metrics.sources);
+            }
             Command::Connect { id, proxy, seat } => {
                 // In one step, so that what both are sent is there all the time.
                 let left = self.leavers.come(&proxy.name);
@@ -451,15 +469,14 @@ impl Worker {
             }
             Command::Disconnect(id, name) => {
                 self.publisher.leave(id);
-                self.ledger.set(&Place::Proxy(id.0), Vec::new());
+                self.suspects.leave(id);
+                self.ledger.set(&Place::Proxy(id.0), &[]);
                 let over = self.leavers.leave(id, name, self.clock.now());
                 self.forget(over, txn);
             }
             Command::Refusals(id, refusals) => {
-                let pipeline = &mut self.pipeline;
-                let mut behind = |name: &Name| pipeline.behind(id, name);
-                let issues = refusals.iter().flat_map(|refusal| refusal.issues(&mut behind)).collect();
-                self.ledger.set(&Place::Proxy(id.0), issues);
+                let issues = self.suspects.note(&self.pipeline, id, refusals);
+                self.ledger.set(&Place::Proxy(id.0), &issues);
             }
             Command::KeySet(source, Some(set)) => txn.upsert(&inputs.key_sets, OWN_SHARD, source, set),
             Command::KeySet(source, None) => txn.remove(&inputs.key_sets, OWN_SHARD, source),
@@ -469,14 +486,25 @@ impl Worker {
             Command::HostAddresses(name, None) => txn.remove(&inputs.host_addresses, OWN_SHARD, name),
             Command::Registry(answer) => {
                 // Who asked may have gone.
-                let _gone = answer.send(RegistryView {
-                    sources: self.sources.all(|shard| self.intake.count(shard)),
-                    entries: self.pipeline.service_entries(),
-                });
+                let _gone = answer.send(self.registry());
             }
             Command::Look(look) => look(&self.pipeline, &self.publisher),
             Command::Stop => round.stop = true,
         }
+    }
+
+    /// What each source has, for people.
+    fn registry(&self) -> RegistryView {
+        let intake = &self.intake;
+        let entries = self.pipeline.service_entries().into_iter().map(|entry| {
+            let source = match &entry.spec.registry {
+                Some(registry) => Some(&registry.name),
+                None => intake.owner(&(Kind::ServiceEntry, entry.id.clone())),
+            };
+            (source.cloned().unwrap_or_default(), entry)
+        });
+        let has = |shard| (intake.count(shard), intake.amount(shard));
+        RegistryView { sources: self.sources.all(has), entries: entries.collect() }
     }
 
     /// Takes the rows of proxies away that are not waited for.
@@ -521,10 +549,10 @@ impl Worker {
                 self.complete.insert(shard);
             }
             for (place, issues) in taken.overlaps {
-                self.ledger.set(&Place::Overlap(place), issues);
+                self.ledger.set(&Place::Overlap(place), &issues);
             }
             for (place, issues) in batch.issues {
-                self.ledger.set(&Place::Source(name.clone(), place), issues);
+                self.ledger.set(&Place::Source(name.clone(), place), &issues);
             }
         }
     }
@@ -541,8 +569,11 @@ impl Worker {
                 self.publisher.leave(id);
             }
         }
+        for (proxy, issues) in self.suspects.find(&self.pipeline) {
+            self.ledger.set(&Place::Proxy(proxy.0), &issues);
+        }
         if self.ledger.publish() {
-            self.metrics.clients.note_refused(&self.ledger.refused_objects());
+            self.metrics.clients.note_refused(self.ledger.refused_objects());
         }
         self.metrics.commits.note_issues(self.ledger.count(), self.ledger.rejected());
         if self.complete_told.borrow().len() < self.complete.len() {
@@ -561,7 +592,7 @@ impl Worker {
         let cause = self.bill.committed(Committed { epoch, objects, nanos, arrived, now: ended });
         self.publisher.publish(&changes, &cause);
         for (object, issues) in &changes.issues {
-            self.ledger.set(&Place::Object(object.clone()), issues.clone());
+            self.ledger.set(&Place::Object(object.clone()), issues);
         }
         self.metrics.commits.committed(Times { told, began, ended }, &changes.commit, &cause.shares);
         self.want(changes.wanted_keys);

@@ -1,32 +1,37 @@
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
-use tonic::transport::server::{Router, TcpIncoming};
+use tonic::transport::server::{Connected, Router};
 use tonic::transport::{Error, Server};
 
 use crate::admission::Admission;
 use crate::ads::Ads;
 use crate::authenticate::Gate;
 use crate::certificate_service::CertificateService;
+use crate::debug_stream::DebugStreams;
+use crate::door::Door;
 use crate::engine::EngineHandle;
 use crate::gather::Gather;
 use crate::identity::Issuance;
 use crate::lanes::Lanes;
 use crate::metrics::Metrics;
+use crate::prompt::{PREFACE, Prompt};
 use crate::readers::Readers;
 use crate::registration::Registrar;
+use crate::secret_access::SecretReview;
 use crate::shared_bodies::SharedBodies;
 use crate::stream::Hub;
-use crate::tls::{self, TlsConfig};
+use crate::tls::{self, TlsConfig, WAITING};
 
 /// Limits of a port that anybody may talk to.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +59,14 @@ impl Default for GrpcOptions {
     }
 }
 
+/// Who is let in, and where workloads outside of the platform are registered, if anywhere.
+pub struct Callers {
+    pub gate: Arc<Gate>,
+    pub registrar: Option<Arc<dyn Registrar>>,
+    /// Who knows which gateways may read Secrets; without anybody, all that are of their namespace.
+    pub secrets: Option<Arc<dyn SecretReview>>,
+}
+
 /// A listening socket.
 pub struct Port {
     pub listener: TcpListener,
@@ -75,9 +88,10 @@ impl GrpcServer {
         engine: EngineHandle,
         metrics: Arc<Metrics>,
         serving: watch::Receiver<bool>,
-        (gate, registrar): (Arc<Gate>, Option<Arc<dyn Registrar>>),
+        (callers, debug): (Callers, Option<DebugStreams>),
         options: GrpcOptions,
     ) -> Self {
+        let Callers { gate, registrar, secrets } = callers;
         let (end, ending) = watch::channel(false);
         let max_age = options.max_connection_age;
         let admission = options.streams_per_second.and_then(Admission::new).map(Mutex::new);
@@ -86,10 +100,12 @@ impl GrpcServer {
             engine,
             bodies: SharedBodies::default(),
             lanes: Lanes::new(Arc::clone(&clock)),
-            readers: Readers::default(),
+            readers: Readers::new(Arc::clone(&clock)),
             admission,
             gate,
             registrar,
+            secrets,
+            debug,
             clock,
             metrics,
             serving,
@@ -137,6 +153,7 @@ impl GrpcServer {
             () = &mut stop => {}
             () = self.hub.bodies.sweep() => {}
             () = self.hub.lanes.release() => {}
+            () = self.hub.readers.release() => {}
             // A port that ends by itself takes the others along: half a server is none.
             Some(ended) = serving.join_next() => return ended.unwrap_or(Ok(())),
         }
@@ -149,31 +166,60 @@ impl GrpcServer {
     }
 }
 
-async fn serve_port(options: GrpcOptions, port: Port, mut told: watch::Receiver<bool>) -> Result<(), Error> {
+async fn serve_port(options: GrpcOptions, port: Port, told: watch::Receiver<bool>) -> Result<(), Error> {
     let Port { listener, routes, tls } = port;
     let router = router(options, routes);
-    let mut closing = told.clone();
-    let stop = async move {
+    match tls {
+        None => {
+            let (sender, accepted) = mpsc::channel(WAITING);
+            serve_accepted(router, (accept(listener, sender), accepted), told).await
+        }
+        Some(config) => {
+            let (sender, accepted) = mpsc::channel(WAITING);
+            serve_accepted(router, (tls::accept(listener, config, sender), accepted), told).await
+        }
+    }
+}
+
+/// Serves until it is told to end, and then the old connections until they are gone.
+async fn serve_accepted<C>(
+    router: Router,
+    (accepting, accepted): (impl Future<Output = ()>, mpsc::Receiver<io::Result<C>>),
+    told: watch::Receiver<bool>,
+) -> Result<(), Error>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let is_told = |mut told: watch::Receiver<bool>| async move {
         // Whoever could say so is gone.
         let _gone = told.wait_for(|told| *told).await;
     };
-    let Some(config) = tls else {
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let incoming = incoming.map(|accepted| accepted.map(Gather::new));
-        return router.serve_with_incoming_shutdown(incoming, stop).await;
-    };
-    let (sender, accepted) = mpsc::channel(tls::WAITING);
-    let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(accepted), stop);
+    let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(accepted), is_told(told.clone()));
     let accepting = async move {
         tokio::select! {
             // Ends when the server has.
-            () = tls::accept(listener, config, sender) => {}
+            () = accepting => {}
             // While old connections end, no new ones are taken.
-            _ = closing.wait_for(|told| *told) => {}
+            () = is_told(told) => {}
         }
     };
     let ((), served) = tokio::join!(accepting, serving);
     served
+}
+
+/// Takes connections without TLS until nobody wants them any more.
+async fn accept(listener: TcpListener, accepted: mpsc::Sender<io::Result<Prompt<Gather<TcpStream>>>>) {
+    let mut door = Door::of_streams(listener);
+    loop {
+        tokio::select! {
+            () = accepted.closed() => return,
+            (stream, _) = door.next() => {
+                // A client that is gone already shows it soon.
+                let _gone = stream.set_nodelay(true);
+                let _gone = accepted.send(Ok(Prompt::new(Gather::new(stream), PREFACE))).await;
+            }
+        }
+    }
 }
 
 /// As much as a client may say before anybody has read it. Proxies say little but once, and thousands may do so together.

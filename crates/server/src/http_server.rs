@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use axum::http::{Request, StatusCode};
+use axum::http::Request;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -19,6 +19,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
+use crate::door::Door;
+use crate::pages::NOT_FOUND;
+use crate::prompt::Prompt;
 use crate::tls::{self, Connection, TlsConfig, WAITING};
 
 /// A listening socket and what is served there.
@@ -31,7 +34,7 @@ pub struct HttpServer {
 /// Where connections come from.
 trait Connections {
     type Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    fn next(&mut self) -> impl Future<Output = io::Result<Self::Connection>> + Send;
+    fn next(&mut self) -> impl Future<Output = Self::Connection> + Send;
 
     /// Who is at the other end, for pages that only some may use. Those are not served with TLS.
     fn peer(_: &Self::Connection) -> Option<SocketAddr> {
@@ -39,26 +42,29 @@ trait Connections {
     }
 }
 
-impl Connections for TcpListener {
-    type Connection = TcpStream;
+impl Connections for Door {
+    type Connection = Prompt<TcpStream>;
 
-    async fn next(&mut self) -> io::Result<TcpStream> {
-        self.accept().await.map(|(stream, _)| stream)
+    async fn next(&mut self) -> Prompt<TcpStream> {
+        Prompt::new(self.next().await.0, SAID)
     }
 
-    fn peer(stream: &TcpStream) -> Option<SocketAddr> {
-        stream.peer_addr().ok()
+    fn peer(stream: &Prompt<TcpStream>) -> Option<SocketAddr> {
+        stream.stream().peer_addr().ok()
     }
 }
 
 impl Connections for mpsc::Receiver<io::Result<Connection>> {
     type Connection = Connection;
 
-    async fn next(&mut self) -> io::Result<Connection> {
-        match self.recv().await {
-            Some(connection) => connection,
-            // Who takes them ends only after us.
-            None => std::future::pending().await,
+    async fn next(&mut self) -> Connection {
+        loop {
+            match self.recv().await {
+                Some(Ok(connection)) => return connection,
+                Some(Err(_)) => {}
+                // Who takes them ends only after us.
+                None => std::future::pending().await,
+            }
         }
     }
 }
@@ -73,15 +79,17 @@ pub enum Protocols {
 
 /// Who sends half a request does not keep a connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// What waits for its turn is not served faster by letting more in.
-const MAX_CONNECTIONS: usize = 1024;
+/// Enough to tell that there is somebody.
+const SAID: usize = 1;
+/// Pages that wait for their turn are not served faster by letting more in.
+const MAX_PAGES: usize = 1024;
 /// Pages are small; what takes longer at the end is cut off.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Serves pages without TLS until `stop`.
 pub async fn serve_http(server: HttpServer, stop: impl Future<Output = ()>) {
     let HttpServer { listener, router, protocols } = server;
-    serve(listener, router, protocols, stop).await;
+    serve(Door::of_pages(listener), router, protocols, stop).await;
 }
 
 /// Serves pages with TLS until `stop`.
@@ -100,7 +108,7 @@ async fn serve<C: Connections>(
     protocols: Protocols,
     stop: impl Future<Output = ()>,
 ) {
-    let router = router.fallback(|| async { (StatusCode::NOT_FOUND, "404 page not found\n") });
+    let router = router.fallback(|| async { NOT_FOUND });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     if protocols == Protocols::Http1 {
         builder = builder.http1_only();
@@ -110,18 +118,16 @@ async fn serve<C: Connections>(
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
+    let most = match protocols {
+        Protocols::Http1 => MAX_PAGES,
+        // Proxies stay, and each has one.
+        Protocols::Http1And2 => usize::MAX,
+    };
     loop {
-        let may_accept = connections.len() < MAX_CONNECTIONS;
+        let may_accept = connections.len() < most;
         tokio::select! {
             () = &mut stop => break,
-            accepted = incoming.next(), if may_accept => {
-                let stream = match accepted {
-                    Ok(stream) => stream,
-                    Err(error) => {
-                        pause_after(&error).await;
-                        continue;
-                    }
-                };
+            stream = incoming.next(), if may_accept => {
                 let service = serving(router.clone(), C::peer(&stream));
                 let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
                 let connection = graceful.watch(connection);
@@ -150,8 +156,38 @@ fn serving(
     })
 }
 
-/// Without files or memory for a connection, trying again at once would only burn what is left.
-async fn pause_after(error: &io::Error) {
-    tracing::warn!("cannot accept a connection: {error}");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinSet;
+
+    use super::{HttpServer, MAX_PAGES, Protocols, serve_http};
+
+    #[tokio::test]
+    async fn where_proxies_are_served_too_pages_have_room_beside_them() {
+        crate::open_all_files().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/ready", get(|| async { "yes" }));
+        let mut serving = JoinSet::new();
+        let server = HttpServer { listener, router, protocols: Protocols::Http1And2 };
+        serving.spawn(serve_http(server, pending()));
+        let mut proxies = Vec::new();
+        for _ in 0..MAX_PAGES + 10 {
+            let mut proxy = TcpStream::connect(address).await.unwrap();
+            proxy.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+            proxies.push(proxy);
+        }
+        let mut probe = TcpStream::connect(address).await.unwrap();
+        probe.write_all(b"GET /ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let read = probe.read_to_string(&mut answer);
+        tokio::time::timeout(std::time::Duration::from_secs(60), read).await.expect("it is served").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("yes"), "{answer}");
+    }
 }

@@ -17,19 +17,33 @@ use tonic::Status;
 const MAX_ERROR: usize = 4 << 10;
 
 /// The two requests, as far as they say the same.
-pub(crate) trait Incoming: Sized + Send + 'static {
+pub(crate) trait Incoming: Sized + Send + Sync + 'static {
     const PROTOCOL: Protocol;
+    /// Where the node stands in a message.
+    const NODE: u32;
     fn read(message: Bytes) -> Result<Self, Status>;
     fn envelope(&self) -> &Envelope;
+    /// The names that it asks for.
+    fn names(&self) -> Result<Vec<&str>, Status>;
     fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status>;
 
     fn node(&self) -> Result<Option<Node>, Status> {
-        let node = self.envelope().node.clone();
-        node.map(|node| Node::decode(node).map_err(|error| malformed("node", &error))).transpose()
+        self.envelope().node.as_deref().map(decode_node).transpose()
+    }
+
+    /// The node, if it stands wholly in the beginning of a message.
+    fn node_in(beginning: &[u8]) -> Result<Option<Node>, Status> {
+        let mut whole = Fields(beginning).map_while(Result::ok);
+        whole.find(|(number, _)| *number == Self::NODE).map(|(_, node)| decode_node(node)).transpose()
     }
 
     fn type_url(&self) -> &str {
         &self.envelope().type_url
+    }
+
+    /// Which response it answers; empty if none.
+    fn nonce(&self) -> &str {
+        &self.envelope().nonce
     }
 
     /// How long the message was.
@@ -81,14 +95,20 @@ pub(crate) struct DeltaRequest {
 
 impl Incoming for SotwRequest {
     const PROTOCOL: Protocol = Protocol::StateOfTheWorld;
+    const NODE: u32 = 2;
 
     fn read(message: Bytes) -> Result<Self, Status> {
-        let envelope = Envelope::read(&message, &Numbers { node: 2, type_url: 4, nonce: 5, error: 6 })?;
+        let envelope =
+            Envelope::read(&message, &Numbers { node: Self::NODE, type_url: 4, nonce: 5, error: 6 })?;
         Ok(Self { envelope, message })
     }
 
     fn envelope(&self) -> &Envelope {
         &self.envelope
+    }
+
+    fn names(&self) -> Result<Vec<&str>, Status> {
+        texts(&self.message, 3)
     }
 
     /// With each answer a client says all its names again: they are not read again if they are written as they were.
@@ -110,14 +130,20 @@ impl Incoming for SotwRequest {
 
 impl Incoming for DeltaRequest {
     const PROTOCOL: Protocol = Protocol::Delta;
+    const NODE: u32 = 1;
 
     fn read(message: Bytes) -> Result<Self, Status> {
-        let envelope = Envelope::read(&message, &Numbers { node: 1, type_url: 2, nonce: 6, error: 7 })?;
+        let envelope =
+            Envelope::read(&message, &Numbers { node: Self::NODE, type_url: 2, nonce: 6, error: 7 })?;
         Ok(Self { envelope, message })
     }
 
     fn envelope(&self) -> &Envelope {
         &self.envelope
+    }
+
+    fn names(&self) -> Result<Vec<&str>, Status> {
+        texts(&self.message, 3)
     }
 
     fn into_request(self, type_url: TypeUrl, session: &mut Session) -> Result<Request, Status> {
@@ -244,6 +270,10 @@ fn texts(message: &[u8], number: u32) -> Result<Vec<&str>, Status> {
 
 fn text(bytes: &[u8]) -> Result<&str, Status> {
     std::str::from_utf8(bytes).map_err(|_| Status::invalid_argument("a text in a request is not valid UTF-8"))
+}
+
+fn decode_node(node: &[u8]) -> Result<Node, Status> {
+    Node::decode(node).map_err(|error| malformed("node", &error))
 }
 
 fn malformed(what: &str, error: &prost::DecodeError) -> Status {

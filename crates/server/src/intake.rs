@@ -1,3 +1,5 @@
+mod stock;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use pilot_base::{Issue, Name, Words};
@@ -6,7 +8,9 @@ use pilot_model::{Object, ObjectKey};
 use pilot_pipeline::Inputs;
 use pilot_source::Event;
 
-use crate::claims::{Claims, Release};
+pub(crate) use self::stock::Amount;
+use self::stock::Stock;
+use crate::claims::Claims;
 
 /// Turns what sources tell into row changes.
 #[derive(Default)]
@@ -16,6 +20,7 @@ pub(crate) struct Intake {
     /// What the objects of all sources have in common.
     words: Words,
     claims: Claims,
+    stock: Stock,
 }
 
 /// The shard of rows that no source writes.
@@ -56,11 +61,15 @@ impl Intake {
                 }
                 Event::Apply(mut object) => {
                     object.share(&mut self.words);
-                    if let Some(object) = self.claim(object, &mut step) {
-                        inputs.upsert(step.txn, shard, object);
-                    }
+                    self.stock.put(shard, &object);
+                    self.claim(&object, &mut step);
+                    inputs.upsert(step.txn, shard, object);
                 }
-                Event::Delete(key) => self.release(key, &mut step),
+                Event::Delete(key) => {
+                    self.stock.remove(shard, &key);
+                    self.release(&key, &mut step);
+                    inputs.remove(step.txn, shard, key);
+                }
                 Event::Mesh(mesh) => step.txn.upsert(&inputs.mesh, OWN_SHARD, (), *mesh),
                 Event::Networks(networks) => step.txn.upsert(&inputs.networks, OWN_SHARD, (), *networks),
             }
@@ -75,38 +84,41 @@ impl Intake {
         self.claims.count(shard)
     }
 
+    /// How many services and endpoints it has told.
+    pub(crate) fn amount(&self, shard: Shard) -> Amount {
+        self.stock.of(shard)
+    }
+
+    /// The source whose word about an object counts, where several could have it.
+    pub(crate) fn owner(&self, key: &ObjectKey) -> Option<&Name> {
+        self.claims.owner(key)
+    }
+
     /// The source has told everything: what it did not name is gone.
     fn replace(&mut self, step: &mut Step<'_>) {
         let objects = self.beginning.remove(&step.shard).unwrap_or_default();
         let mut gone: BTreeSet<ObjectKey> = self.claims.of(step.shard).into_iter().collect();
-        let mut own = Vec::with_capacity(objects.len());
-        for object in objects {
+        self.stock.clear(step.shard);
+        for object in &objects {
             gone.remove(&object.key());
-            own.extend(self.claim(object, step));
+            self.stock.put(step.shard, object);
+            self.claim(object, step);
         }
-        step.inputs.replace(step.txn, step.shard, own);
+        step.inputs.replace(step.txn, step.shard, objects);
         for key in gone {
-            self.release(key, step);
+            self.release(&key, step);
         }
     }
 
-    fn claim(&mut self, object: Object, step: &mut Step<'_>) -> Option<Object> {
-        let key = object.key();
-        let claimed = self.claims.claim(step.shard, object);
-        if claimed.is_none() {
-            step.contested.insert(key);
+    fn claim(&mut self, object: &Object, step: &mut Step<'_>) {
+        if self.claims.claim(step.shard, object) {
+            step.contested.insert(object.key());
         }
-        claimed
     }
 
-    fn release(&mut self, key: ObjectKey, step: &mut Step<'_>) {
-        match self.claims.release(step.shard, &key) {
-            Release::Nothing => _ = step.contested.insert(key),
-            Release::Gone => step.inputs.remove(step.txn, step.shard, key),
-            Release::Next(next, object) => {
-                step.inputs.upsert(step.txn, next, *object);
-                step.contested.insert(key);
-            }
+    fn release(&mut self, key: &ObjectKey, step: &mut Step<'_>) {
+        if self.claims.release(step.shard, key) {
+            step.contested.insert(key.clone());
         }
     }
 }
@@ -119,3 +131,6 @@ struct Step<'a> {
     /// Objects that several sources have, or had until now.
     contested: BTreeSet<ObjectKey>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pilot_base::{Issue, Name, ObjectRef, Severity};
 use tokio::sync::watch;
 
@@ -17,61 +18,113 @@ pub(crate) enum Place {
     Proxy(u64),
 }
 
-/// A list that is another whenever something in it changes.
-pub(crate) type Issues = watch::Receiver<Arc<Vec<Issue>>>;
+/// Everything that is wrong now. It is put in order by who wants to read it: thousands of proxies may refuse something at
+/// once, and each that does changes the list.
+#[derive(Clone, Default)]
+pub(crate) struct Issues(Arc<Mutex<BTreeMap<Place, Arc<[Issue]>>>>);
 
-/// Everything that is wrong now. Each issue is logged once, when it appears.
+/// Without what proxies refuse: they come and go, and what is wrong with an object stays. The list is another whenever
+/// something in it changes.
+pub(crate) type IssuesOfObjects = watch::Receiver<Arc<Vec<Issue>>>;
+
+impl Issues {
+    /// In order, and each once.
+    pub(crate) fn all(&self) -> Vec<Issue> {
+        let all: Vec<Arc<[Issue]>> = self.0.lock().values().cloned().collect();
+        listed(all.iter().flat_map(|issues| issues.iter()))
+    }
+
+    /// Why objects are wrong: for each of them, in order, and each once.
+    pub(crate) fn errors_of(&self, objects: &[ObjectRef]) -> Vec<Vec<Issue>> {
+        let mut of: BTreeMap<&ObjectRef, BTreeSet<Issue>> =
+            objects.iter().map(|object| (object, BTreeSet::new())).collect();
+        let all: Vec<Arc<[Issue]>> = self.0.lock().values().cloned().collect();
+        let errors = all.iter().flat_map(|issues| issues.iter());
+        for issue in errors.filter(|issue| issue.severity == Severity::Error) {
+            of.get_mut(&issue.object).into_iter().for_each(|of| _ = of.insert(issue.clone()));
+        }
+        let found = |object| of.get(object).into_iter().flatten().cloned().collect();
+        objects.iter().map(found).collect()
+    }
+}
+
+/// Each issue is logged once, when it appears.
 pub(crate) struct Ledger {
-    by_place: BTreeMap<Place, Vec<Issue>>,
-    published: watch::Sender<Arc<Vec<Issue>>>,
-    /// Without what proxies refuse: they come and go, and what is wrong with an object stays.
+    issues: Issues,
     of_objects: watch::Sender<Arc<Vec<Issue>>>,
     changed: bool,
     objects_changed: bool,
+    count: usize,
     /// Objects and files of which something is refused.
     rejected: usize,
+    /// How many proxies refuse something that an object leads to.
+    refused: BTreeMap<ObjectRef, usize>,
 }
 
 impl Ledger {
     pub(crate) fn new() -> Self {
         Self {
-            by_place: BTreeMap::new(),
-            published: watch::Sender::default(),
+            issues: Issues::default(),
             of_objects: watch::Sender::default(),
             changed: false,
             objects_changed: false,
+            count: 0,
             rejected: 0,
+            refused: BTreeMap::new(),
         }
     }
 
     /// All of it, and the same without what proxies refuse.
-    pub(crate) fn subscribe(&self) -> (Issues, Issues) {
-        (self.published.subscribe(), self.of_objects.subscribe())
+    pub(crate) fn subscribe(&self) -> (Issues, IssuesOfObjects) {
+        (self.issues.clone(), self.of_objects.subscribe())
     }
 
-    pub(crate) fn set(&mut self, place: &Place, issues: Vec<Issue>) {
-        let before = if issues.is_empty() {
-            self.by_place.remove(place)
-        } else {
-            self.by_place.insert(place.clone(), issues.clone())
+    pub(crate) fn set(&mut self, place: &Place, issues: &[Issue]) {
+        let now: BTreeSet<&Issue> = issues.iter().collect();
+        let before = {
+            let mut all = self.issues.0.lock();
+            if issues.is_empty() { all.remove(place) } else { all.insert(place.clone(), issues.into()) }
         };
-        let before: BTreeSet<Issue> = before.unwrap_or_default().into_iter().collect();
-        for issue in issues.iter().filter(|issue| !before.contains(issue)) {
+        let before = before.unwrap_or_default();
+        self.count = self.count + issues.len() - before.len();
+        let before: BTreeSet<&Issue> = before.iter().collect();
+        for issue in now.difference(&before) {
             match issue.severity {
                 Severity::Error => tracing::error!(target: "validation", "{issue}"),
                 Severity::Warning => tracing::warn!(target: "validation", "{issue}"),
             }
         }
-        if !before.is_empty() && issues.is_empty() {
+        if !before.is_empty() && now.is_empty() {
             tracing::info!(target: "validation", "{} well again: {}", before.len(), said(&before));
         }
-        let is_new = before != issues.into_iter().collect();
+        let is_new = before != now;
         self.changed |= is_new;
-        self.objects_changed |= is_new && !matches!(place, Place::Proxy(_));
+        if matches!(place, Place::Proxy(_)) {
+            self.count_refused(&before, &now);
+        } else {
+            self.objects_changed |= is_new;
+        }
+    }
+
+    fn count_refused(&mut self, before: &BTreeSet<&Issue>, now: &BTreeSet<&Issue>) {
+        let objects = |issues: &BTreeSet<&Issue>| -> BTreeSet<ObjectRef> {
+            let of_rules = issues.iter().filter(|issue| issue.object.kind != "Proxy");
+            of_rules.map(|issue| issue.object.clone()).collect()
+        };
+        for object in objects(now) {
+            *self.refused.entry(object).or_default() += 1;
+        }
+        for object in objects(before) {
+            let Some(count) = self.refused.get_mut(&object) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.refused.remove(&object);
+            }
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.published.borrow().len()
+        self.count
     }
 
     pub(crate) fn rejected(&self) -> usize {
@@ -79,38 +132,31 @@ impl Ledger {
     }
 
     /// How many proxies refuse something that each object leads to.
-    pub(crate) fn refused_objects(&self) -> BTreeMap<&ObjectRef, usize> {
-        let mut counts = BTreeMap::new();
-        for (_, issues) in self.by_place.iter().filter(|(place, _)| matches!(place, Place::Proxy(_))) {
-            let objects: BTreeSet<&ObjectRef> = issues.iter().map(|issue| &issue.object).collect();
-            objects.into_iter().for_each(|object| *counts.entry(object).or_default() += 1);
-        }
-        counts
+    pub(crate) fn refused_objects(&self) -> &BTreeMap<ObjectRef, usize> {
+        &self.refused
     }
 
     /// Tells whether anything is new.
     pub(crate) fn publish(&mut self) -> bool {
-        let is_new = std::mem::take(&mut self.changed);
-        if is_new {
-            self.published.send_replace(listed(self.by_place.values().flatten()));
-        }
         if std::mem::take(&mut self.objects_changed) {
-            let of_objects = self.by_place.iter().filter(|(place, _)| !matches!(place, Place::Proxy(_)));
-            let of_objects = listed(of_objects.flat_map(|(_, issues)| issues));
+            let all = self.issues.0.lock();
+            // Proxies stand behind everything else.
+            let of_objects = all.iter().take_while(|(place, _)| !matches!(place, Place::Proxy(_)));
+            let of_objects = Arc::new(listed(of_objects.flat_map(|(_, issues)| issues.iter())));
             let errors = of_objects.iter().filter(|issue| issue.severity == Severity::Error);
             self.rejected = errors.map(|issue| &issue.object).collect::<BTreeSet<_>>().len();
             self.of_objects.send_replace(of_objects);
         }
-        is_new
+        std::mem::take(&mut self.changed)
     }
 }
 
 /// In order, and each once.
-fn listed<'a>(issues: impl Iterator<Item = &'a Issue>) -> Arc<Vec<Issue>> {
-    Arc::new(issues.collect::<BTreeSet<_>>().into_iter().cloned().collect())
+fn listed<'a>(issues: impl Iterator<Item = &'a Issue>) -> Vec<Issue> {
+    issues.collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
-fn said(issues: &BTreeSet<Issue>) -> String {
+fn said(issues: &BTreeSet<&Issue>) -> String {
     let objects: BTreeSet<String> = issues.iter().map(|issue| issue.object.to_string()).collect();
     objects.into_iter().collect::<Vec<_>>().join(", ")
 }
@@ -127,18 +173,24 @@ mod tests {
         let (all, mut of_objects) = ledger.subscribe();
         let object = ObjectRef::new("VirtualService", Name::new("shop"), Name::new("cart"));
         let issue = |what: &str| Issue::error(object.clone(), "", what);
-        ledger.set(&Place::Object(object.clone()), vec![issue("no route")]);
+        ledger.set(&Place::Object(object.clone()), &[issue("no route")]);
         assert!(ledger.publish() && of_objects.has_changed().unwrap());
         assert_eq!(**of_objects.borrow_and_update(), [issue("no route")]);
         for proxy in 0..3 {
-            ledger.set(&Place::Proxy(proxy), vec![issue(&format!("refused by {proxy}"))]);
+            ledger.set(&Place::Proxy(proxy), &[issue(&format!("refused by {proxy}"))]);
         }
         assert!(ledger.publish());
-        assert_eq!((all.borrow().len(), ledger.count(), ledger.rejected()), (4, 4, 1));
+        assert_eq!((all.all().len(), ledger.count(), ledger.rejected()), (4, 4, 1));
+        assert_eq!(ledger.refused_objects().get(&object), Some(&3));
+        assert_eq!(all.errors_of(std::slice::from_ref(&object))[0].len(), 4);
         assert!(!of_objects.has_changed().unwrap(), "nothing else is wrong with the object");
-        ledger.set(&Place::Object(object.clone()), Vec::new());
+        ledger.set(&Place::Object(object.clone()), &[]);
         ledger.publish();
         assert!(of_objects.borrow_and_update().is_empty());
-        assert_eq!((all.borrow().len(), ledger.rejected()), (3, 0));
+        assert_eq!((all.all().len(), ledger.rejected()), (3, 0));
+        for proxy in 0..3 {
+            ledger.set(&Place::Proxy(proxy), &[]);
+        }
+        assert!(ledger.publish() && ledger.refused_objects().is_empty() && ledger.count() == 0);
     }
 }

@@ -2,6 +2,7 @@ use std::marker::PhantomData;
 
 use bytes::{Buf as _, Bytes};
 use http_body_util::BodyExt as _;
+use pilot_envoy_api::envoy::config::core::v3::Node;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -25,6 +26,13 @@ pub(crate) struct Messages<M> {
     read_as: PhantomData<fn() -> M>,
 }
 
+/// What a client says first.
+pub(crate) enum Begun<M> {
+    Whole(M),
+    /// It is long, so that it has to wait for its turn; but who says it is known.
+    Long(Box<Node>),
+}
+
 /// How much of a message is there.
 enum Taken {
     Message(Bytes),
@@ -34,6 +42,9 @@ enum Taken {
 }
 
 const HEADER: usize = 5;
+
+/// So much of what a client says first is read before it is its turn: it says who it is before anything else.
+const INTRODUCTION: usize = 16 << 10;
 
 /// Of a message that says it is no longer than this all is believed at once. Memory that is not written to is none.
 const BELIEVED: usize = 1 << 20;
@@ -46,24 +57,51 @@ impl<M: Incoming> Messages<M> {
 
     /// The next message; none when the client has said all. It may be given up and called again.
     pub(crate) async fn next(&mut self) -> Result<Option<M>, Status> {
-        // Whoever asks for more is done with what was long.
-        if self.begun.is_empty() {
-            self.turn = Turn::Nothing;
-        }
         loop {
             match self.take()? {
                 Taken::Message(message) => return M::read(message).map(Some),
+                Taken::Long => self.turn.come(&self.readers).await,
+                Taken::Part if self.hear().await? => {}
+                Taken::Part => return Ok(None),
+            }
+        }
+    }
+
+    /// The next message, or who says it if it is long. The message comes [next](Self::next) then, when it is its turn: what
+    /// has to be done before it can be answered takes no turn from others, and no memory.
+    pub(crate) async fn begin(&mut self) -> Result<Option<Begun<M>>, Status> {
+        loop {
+            match self.take()? {
+                Taken::Message(message) => {
+                    return M::read(message).map(|message| Some(Begun::Whole(message)));
+                }
                 Taken::Long => {
-                    self.turn.come(&self.readers).await;
-                    continue;
+                    let is_all = self.fill(HEADER + INTRODUCTION);
+                    if let Some(node) = M::node_in(&self.begun[HEADER..])? {
+                        return Ok(Some(Begun::Long(Box::new(node))));
+                    }
+                    if is_all {
+                        self.turn.come(&self.readers).await;
+                        continue;
+                    }
                 }
                 Taken::Part => {}
             }
-            match self.turn.within(self.body.frame()).await {
-                Some(frame) => self.piece = frame?.into_data().unwrap_or_default(),
-                None if self.begun.is_empty() => return Ok(None),
-                None => return Err(Status::internal("the stream ended within a message")),
+            if !self.hear().await? {
+                return Ok(None);
             }
+        }
+    }
+
+    /// Waits for the next piece. There is none when the client has said all.
+    async fn hear(&mut self) -> Result<bool, Status> {
+        match self.body.frame().await {
+            Some(frame) => {
+                self.piece = frame?.into_data().unwrap_or_default();
+                Ok(true)
+            }
+            None if self.begun.is_empty() => Ok(false),
+            None => Err(Status::internal("the stream ended within a message")),
         }
     }
 
@@ -87,6 +125,8 @@ impl<M: Incoming> Messages<M> {
         }
         let mut message = Bytes::from(std::mem::take(&mut self.begun));
         message.advance(HEADER);
+        // Whoever is handed it may not be run again for long, and has no more to read.
+        self.turn = Turn::Nothing;
         Ok(Taken::Message(message))
     }
 
@@ -121,16 +161,53 @@ impl<M: Incoming> Messages<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
     use bytes::Bytes;
     use http_body::Frame;
     use http_body_util::StreamBody;
+    use pilot_envoy_api::envoy::config::core::v3::Node;
     use pilot_envoy_api::envoy::service::discovery::v3::DiscoveryRequest;
     use prost::Message as _;
     use tonic::{Code, Status};
 
-    use super::Messages;
+    use super::{Begun, Messages};
+    use crate::clock::Held;
     use crate::incoming::{Incoming as _, SotwRequest};
     use crate::readers::{LONG, Readers};
+
+    /// One may read at a time.
+    fn readers() -> Readers {
+        Readers::with_places(1, Arc::new(Held::default()))
+    }
+
+    fn pieces(bytes: &[u8], size: usize) -> Vec<Result<Frame<Bytes>, Status>> {
+        bytes.chunks(size).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect()
+    }
+
+    fn messages(bytes: &[u8], size: usize, readers: &Readers) -> Messages<SotwRequest> {
+        let body = tonic::body::Body::new(StreamBody::new(tokio_stream::iter(pieces(bytes, size))));
+        Messages::new(body, 4 * LONG, readers.clone())
+    }
+
+    /// A request of three times what is long, from a node with so long an id.
+    fn long(id: usize) -> Vec<u8> {
+        let node = Node { id: "n".repeat(id), ..Node::default() };
+        let type_url = "x".repeat(2 * LONG);
+        framed(0, &DiscoveryRequest { node: Some(node), type_url, ..Default::default() }.encode_to_vec())
+    }
+
+    /// What comes of it without anybody else's doing.
+    fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+        let (mut future, cx) = (pin!(future), &mut Context::from_waker(Waker::noop()));
+        // A stream of pieces lets others run now and then.
+        (0..10_000).find_map(|_| match future.as_mut().poll(cx) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        })
+    }
 
     fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
         let mut out = vec![flag];
@@ -145,10 +222,8 @@ mod tests {
     }
 
     async fn read_up_to(max: usize, bytes: &[u8], size: usize) -> Result<Vec<String>, Status> {
-        let piece = |piece: &[u8]| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece)));
-        let pieces: Vec<_> = bytes.chunks(size).map(piece).collect();
-        let body = tonic::body::Body::new(StreamBody::new(tokio_stream::iter(pieces)));
-        let mut messages = Messages::<SotwRequest>::new(body, max, Readers::with_places(1));
+        let body = tonic::body::Body::new(StreamBody::new(tokio_stream::iter(pieces(bytes, size))));
+        let mut messages = Messages::<SotwRequest>::new(body, max, readers());
         let mut types = Vec::new();
         while let Some(message) = messages.next().await? {
             types.push(message.type_url().to_owned());
@@ -174,6 +249,43 @@ mod tests {
             let read = read_up_to(3 * LONG, &bytes, size).await.unwrap();
             assert!(read.iter().all(|url| *url == long.type_url) && read.len() == 3, "in pieces of {size}");
         }
+    }
+
+    #[test]
+    fn who_was_handed_a_long_message_does_not_keep_others_from_reading_theirs() {
+        let readers = readers();
+        let mut answered_slowly = messages(&long(1), 1000, &readers);
+        assert!(at_once(answered_slowly.next()).expect("it is its turn").unwrap().is_some());
+        // It is not asked for more, as its client does not read the answer.
+        let mut next = messages(&long(1), 1000, &readers);
+        assert!(at_once(next.next()).expect("it need not wait").unwrap().is_some());
+    }
+
+    #[test]
+    fn who_says_something_long_is_known_before_it_is_its_turn() {
+        for size in [1, 100, LONG] {
+            let readers = readers();
+            let mut reads = messages(&long(1)[..LONG], 100, &readers);
+            assert!(
+                at_once(reads.next()).is_none_or(|read| read.is_err()),
+                "it has the turn and is not done"
+            );
+            let mut waits = messages(&long(1000), size, &readers);
+            let begun = at_once(waits.begin()).expect("it need not wait").unwrap();
+            assert!(matches!(begun, Some(Begun::Long(node)) if node.id.len() == 1000), "in pieces of {size}");
+            assert!(at_once(waits.next()).is_none(), "it is another's turn");
+            drop(reads);
+            let message = at_once(waits.next()).expect("it is its turn").unwrap();
+            assert_eq!(message.expect("the same").node().unwrap().expect("who it was").id.len(), 1000);
+        }
+    }
+
+    #[test]
+    fn who_is_known_only_after_much_else_waits_for_its_turn() {
+        let readers = readers();
+        let mut messages = messages(&long(LONG), 1000, &readers);
+        let begun = at_once(messages.begin()).expect("it is its turn").unwrap();
+        assert!(matches!(begun, Some(Begun::Whole(message)) if message.node().unwrap().is_some()));
     }
 
     #[tokio::test]

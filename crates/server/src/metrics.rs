@@ -114,6 +114,7 @@ impl Metrics {
         self.uptime.set(i64::try_from(uptime_seconds).unwrap_or(i64::MAX));
         self.clients.refresh();
         self.ca.refresh();
+        self.sources.refresh();
         let heap = self.heap.and_then(|usage| usage()).map(Heap::text).unwrap_or_default();
         let others: String = self.others.iter().map(|text| text()).collect();
         let mut out = (process::text() + &heap + &others).into_bytes();

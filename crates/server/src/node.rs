@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pilot_base::{Labels, Name};
 use pilot_envoy_api::envoy::config::core::v3::Node;
-use pilot_model::{CertificateFiles, Interception, Locality, Proxy, ProxyType, Version};
+use pilot_model::{CertificateFiles, Interception, Locality, Proxy, ProxyType, SecretAccess, Version};
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
@@ -90,6 +90,8 @@ pub(crate) fn proxy(node: Option<&Node>) -> Result<Proxy, NodeError> {
             .unwrap_or_default()
             .into(),
         config,
+        // What it says of itself proves nothing.
+        secrets: SecretAccess::None,
     })
 }
 

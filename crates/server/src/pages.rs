@@ -1,4 +1,6 @@
 mod bill;
+mod door;
+pub(crate) mod dump;
 mod held;
 mod index;
 mod propagation;
@@ -9,6 +11,7 @@ use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use pilot_base::{Clock, Issue};
@@ -16,6 +19,8 @@ use pilot_source::{ClusterState, ClusterStates, Doubts};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::debug::DebugDoor;
+use crate::debug_stream::DebugStreams;
 use crate::engine::EngineHandle;
 use crate::metrics::Metrics;
 
@@ -40,12 +45,17 @@ pub struct Pages {
     pub clusters: ClusterStates,
     /// What they hold back.
     pub doubts: Doubts,
+    /// Who may see the pages for debugging.
+    pub door: Arc<DebugDoor>,
 }
+
+/// What programs look for where there is no page.
+pub(crate) const NOT_FOUND: (StatusCode, &str) = (StatusCode::NOT_FOUND, "404 page not found\n");
 
 impl Pages {
     /// What kubelets ask, and the pages for debugging: on the plain HTTP port.
     pub fn main(self) -> Router {
-        Router::new().route("/ready", routing::get(ready)).merge(debug()).with_state(self)
+        Router::new().route("/ready", routing::get(ready)).merge(self.debug()).with_state(self)
     }
 
     /// Only whether we are ready, for the port that API servers call.
@@ -58,8 +68,29 @@ impl Pages {
         Router::new()
             .route("/metrics", routing::get(metrics))
             .route("/version", routing::get(version))
-            .merge(debug())
+            .merge(self.debug())
             .with_state(self)
+    }
+
+    /// The same pages for those who ask over xDS. `id` tells which of several servers this is.
+    pub fn streams(&self, id: String) -> DebugStreams {
+        let pages = debug().fallback(|| async { NOT_FOUND }).with_state(self.clone());
+        DebugStreams {
+            door: Arc::clone(&self.door),
+            pages,
+            build: self.build.clone(),
+            id,
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
+    /// What there is may be known to everybody; what it says, not.
+    fn debug(&self) -> Router<Self> {
+        if !self.door.options.on_http {
+            return Router::new();
+        }
+        let guarded = debug().route_layer(from_fn_with_state(self.clone(), door::let_in));
+        guarded.route("/debug", routing::get(index::page))
     }
 
     /// Both on one port, for who has only one.
@@ -75,12 +106,15 @@ impl Pages {
 /// The pages for debugging, all of which `index` lists.
 fn debug() -> Router<Pages> {
     Router::new()
-        .route("/debug", routing::get(index::page))
         .route("/debug/list", routing::get(index::list))
         .route("/debug/bill", routing::get(bill::page))
         .route("/debug/clusterz", routing::get(clusters))
+        .route("/debug/config_dump", routing::get(dump::config))
+        .route("/debug/ecdsz", routing::get(dump::extensions))
+        .route("/debug/edsz", routing::get(dump::endpoints))
         .route("/debug/held", routing::get(held::page).post(held::confirm))
         .route("/debug/issues", routing::get(issues))
+        .route("/debug/ndsz", routing::get(dump::names))
         .route("/debug/propagation", routing::get(propagation::by_name).post(propagation::as_written))
         .route("/debug/registry/endpoints", routing::get(registry::endpoints))
         .route("/debug/registry/services", routing::get(registry::services))

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilot_base::{Issue, Name, ObjectRef, Severity};
+use pilot_base::{Issue, Name, ObjectRef};
 use pilot_model::{Object, ObjectKey, ProxyId};
 use pilot_pipeline::{Concerned, Pipeline};
+use pilot_xds::{Encoded, TypeUrl};
 use tokio::time::Instant;
 
 use crate::engine::EngineHandle;
@@ -93,15 +94,26 @@ impl Progress {
     }
 }
 
-/// Whom an object concerns: each proxy with the epoch that it must have accepted.
+/// Whom an object concerns.
 struct Concern {
     known: Known,
+    /// When the object last changed, as it was looked at.
+    changed: Option<u64>,
     is_followed: bool,
-    proxies: Vec<(ProxyId, u64)>,
+    /// Each with the newest epoch in which it was told anything: who has that has all that went before. Objects that
+    /// concern the same proxies share the list.
+    proxies: Arc<[(ProxyId, u64)]>,
 }
 
-/// Between two looks at the tables one and the same proxy may be asked about again and again.
-type Blame = BTreeMap<(usize, ProxyId, Vec<Name>), bool>;
+impl Concern {
+    /// What a proxy must have accepted that is told nothing newer than that.
+    fn need(&self, newest: u64) -> u64 {
+        match self.known {
+            Known::Since(epoch) => epoch.min(newest),
+            Known::Missing | Known::Otherwise => newest,
+        }
+    }
+}
 
 /// Tells what has become of objects: at once, or when all of them are accepted by everybody, or when there is news, or when
 /// the time is over. Nothing if the engine is gone.
@@ -113,97 +125,172 @@ pub(crate) async fn progress(
 ) -> Option<Vec<Progress>> {
     let asked: Arc<[Asked]> = asked.into();
     let mut commits = engine.commits();
-    let mut concerns = engine.look(concerns_of(&asked)).await?;
-    let mut blame = Blame::new();
+    let mut concerns = Vec::new();
+    let mut guilt = Guilt::default();
+    look(engine, &asked, &mut concerns).await?;
     loop {
+        let began = Instant::now();
         let moved = engine.standings().next_move();
         tokio::pin!(moved);
         // What moves from here on is not missed.
         moved.as_mut().enable();
-        find_guilty(engine, &asked, &concerns, &mut blame).await?;
-        let told = tell(engine, &asked, &concerns, &blame);
+        if commits.has_changed().ok()? {
+            commits.mark_unchanged();
+            if look(engine, &asked, &mut concerns).await? {
+                guilt.forget();
+            }
+        }
+        find_guilty(engine, &asked, &concerns, &mut guilt).await?;
+        let told = tell(engine, &asked, &concerns, &guilt);
         let is_news = wait.seen.is_some_and(|seen| seen != mark(&told));
         if is_news || told.iter().all(Progress::is_complete) || Instant::now() >= wait.until {
             return Some(told);
         }
+        let pause = began + (4 * began.elapsed()).max(PAUSE);
         tokio::select! {
             () = moved => {}
             () = tokio::time::sleep_until(wait.until) => {}
             changed = commits.changed() => {
                 changed.ok()?;
-                if let Some(newer) = engine.look(newer(&asked, &concerns)).await? {
-                    concerns = newer;
-                    blame.clear();
+                commits.mark_changed();
+            }
+        }
+        // A thousand proxies answer one after the other, and others want to be served too.
+        tokio::time::sleep_until(pause.min(wait.until)).await;
+    }
+}
+
+/// Nobody sees the difference.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// So many rows and proxies are looked at between two commits, and then those of one object more: some milliseconds.
+const AT_ONCE: usize = 50_000;
+
+/// Finds out whom objects concern that were not looked at yet, or have changed since. Tells whether there were any.
+async fn look(engine: &EngineHandle, asked: &Arc<[Asked]>, concerns: &mut Vec<Concern>) -> Option<bool> {
+    let (mut at, mut is_any) = (0, false);
+    let mut last: Arc<[(ProxyId, u64)]> = Arc::default();
+    while at < asked.len() {
+        let asked = Arc::clone(asked);
+        let seen: Vec<Option<u64>> = concerns.iter().map(|concern| concern.changed).collect();
+        let looked = engine.look(move |pipeline: &Pipeline, publisher: &Publisher| {
+            let (mut part, mut cost, mut next) = (Vec::<(usize, Concern)>::new(), 0, at);
+            while next < asked.len() && cost < AT_ONCE {
+                let is_same =
+                    seen.get(next).is_some_and(|seen| *seen == pipeline.changed_at(&asked[next].key()));
+                cost += 1;
+                if !is_same {
+                    let (concern, rows) = concern(&asked[next], pipeline, publisher);
+                    cost += rows;
+                    part.push((next, concern));
                 }
+                next += 1;
+            }
+            (part, next)
+        });
+        let (part, next) = looked.await?;
+        at = next;
+        for (place, mut concern) in part {
+            is_any = true;
+            if concern.proxies == last {
+                concern.proxies = Arc::clone(&last);
+            }
+            last = Arc::clone(&concern.proxies);
+            match concerns.get_mut(place) {
+                Some(before) => *before = concern,
+                None => concerns.push(concern),
             }
         }
     }
+    Some(is_any)
 }
 
-fn concerns_of(asked: &Arc<[Asked]>) -> impl FnOnce(&Pipeline, &Publisher) -> Vec<Concern> + Send + use<> {
-    let asked = Arc::clone(asked);
-    move |pipeline, publisher| asked.iter().map(|asked| concern(asked, pipeline, publisher)).collect()
-}
-
-/// The same, if an object has changed since.
-fn newer(
-    asked: &Arc<[Asked]>,
-    concerns: &[Concern],
-) -> impl FnOnce(&Pipeline, &Publisher) -> Option<Vec<Concern>> + Send + use<> {
-    let (asked, before) =
-        (Arc::clone(asked), concerns.iter().map(|concern| concern.known).collect::<Vec<_>>());
-    move |pipeline, publisher| {
-        let is_same = asked.iter().map(|asked| asked.known(pipeline)).eq(before);
-        (!is_same).then(|| asked.iter().map(|asked| concern(asked, pipeline, publisher)).collect())
-    }
-}
-
-fn concern(asked: &Asked, pipeline: &Pipeline, publisher: &Publisher) -> Concern {
+/// Tells also how much had to be looked at.
+fn concern(asked: &Asked, pipeline: &Pipeline, publisher: &Publisher) -> (Concern, usize) {
     let known = asked.known(pipeline);
-    let Known::Since(epoch) = known else {
-        return Concern { known, is_followed: true, proxies: Vec::new() };
+    let changed = pipeline.changed_at(&asked.key());
+    let Known::Since(_) = known else {
+        return (Concern { known, changed, is_followed: true, proxies: Arc::default() }, 0);
     };
-    let needs = |proxy| {
-        // Who is told nothing newer than that has the change when he has that.
+    let newest = |proxy| {
         let newest = pipeline.audience_of(proxy).and_then(|audience| publisher.version(&audience))?;
-        Some((proxy, epoch.min(newest)))
+        Some((proxy, newest))
     };
-    let Concerned { proxies, is_whole } = pipeline.concerned(&asked.key());
-    Concern { known, is_followed: is_whole, proxies: proxies.into_iter().filter_map(needs).collect() }
+    let Concerned { proxies, is_whole, followed } = pipeline.concerned(&asked.key());
+    let cost = followed + proxies.len();
+    let proxies = proxies.into_iter().filter_map(newest).collect();
+    (Concern { known, changed, is_followed: is_whole, proxies }, cost)
 }
 
 /// Which of the resources that proxies refuse are made of which object.
+#[derive(Default)]
+struct Guilt {
+    /// What each proxy refuses, by the object that is asked about. Both may be asked for again and again.
+    known: BTreeMap<Blamed, bool>,
+    /// The same by the address of the resource, for as long as it is the same one.
+    of: BTreeMap<(usize, usize), (Arc<Encoded>, bool)>,
+}
+
+/// The number of an object, and what a proxy refuses.
+type Blamed = (usize, ProxyId, TypeUrl, Vec<Name>);
+
+impl Guilt {
+    fn is_known(&self, at: usize, proxy: ProxyId, refusal: &Refusal) -> Option<bool> {
+        self.known.get(&(at, proxy, refusal.type_url, refusal.names.clone())).copied()
+    }
+
+    /// Others may be sent now under the same names.
+    fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    /// Looks at the tables for a while, and tells what is left.
+    fn look(&mut self, asked: &[Asked], pipeline: &Pipeline, mut open: Vec<Blamed>) -> Vec<Blamed> {
+        let mut cost = 0;
+        while cost < AT_ONCE
+            && let Some(blamed) = open.pop()
+        {
+            let (at, proxy, type_url, names) = &blamed;
+            let mut is_any = false;
+            for name in names {
+                let Some(sent) = pipeline.sent(*proxy, *type_url, name) else { continue };
+                let place = (*at, Arc::as_ptr(sent).addr());
+                let (_, is_guilty) = self.of.entry(place).or_insert_with(|| {
+                    let behind = pipeline.behind(*proxy, name);
+                    cost += behind.looked_at;
+                    (Arc::clone(sent), behind.includes(&asked[*at].object()))
+                });
+                is_any |= *is_guilty;
+            }
+            cost += 1;
+            self.known.insert(blamed, is_any);
+        }
+        open
+    }
+}
+
 async fn find_guilty(
     engine: &EngineHandle,
     asked: &Arc<[Asked]>,
     concerns: &[Concern],
-    blame: &mut Blame,
+    guilt: &mut Guilt,
 ) -> Option<()> {
-    let mut unknown: Vec<(usize, ProxyId, Vec<Name>)> = Vec::new();
+    let mut open: Vec<Blamed> = Vec::new();
     for (at, concern) in concerns.iter().enumerate() {
         for (proxy, standing) in present(engine.standings(), concern) {
-            let refused = standing.refusals().into_iter().map(|refusal| (at, proxy, refusal.names));
-            unknown.extend(refused.filter(|place| !blame.contains_key(place)));
+            let refusals = standing.refusals().into_iter();
+            let unknown = refusals.filter(|refusal| guilt.is_known(at, proxy, refusal).is_none());
+            open.extend(unknown.map(|refusal| (at, proxy, refusal.type_url, refusal.names)));
         }
     }
-    if unknown.is_empty() {
-        return Some(());
+    while !open.is_empty() {
+        let (asked, mut found) = (Arc::clone(asked), std::mem::take(guilt));
+        let looked = engine.look(move |pipeline: &Pipeline, _: &Publisher| {
+            let open = found.look(&asked, pipeline, open);
+            (found, open)
+        });
+        (*guilt, open) = looked.await?;
     }
-    let asked = Arc::clone(asked);
-    let found = engine.look(move |pipeline: &Pipeline, _: &Publisher| {
-        let mut known: BTreeMap<_, bool> = BTreeMap::new();
-        let mut is_guilty = |at: usize, proxy: ProxyId, name: &Name| {
-            // Proxies that are sent the same bytes refuse the same object.
-            let place = (pipeline.audience_of(proxy), name.clone(), at);
-            *known.entry(place).or_insert_with(|| pipeline.is_made_of(proxy, name, &asked[at].object()))
-        };
-        let guilty = |(at, proxy, names): (usize, ProxyId, Vec<Name>)| {
-            let is_any = names.iter().any(|name| is_guilty(at, proxy, name));
-            ((at, proxy, names), is_any)
-        };
-        unknown.into_iter().map(guilty).collect::<Vec<_>>()
-    });
-    blame.extend(found.await?);
     Some(())
 }
 
@@ -213,11 +300,11 @@ fn present(standings: &Standings, concern: &Concern) -> Vec<(ProxyId, Arc<Standi
     concern.proxies.iter().filter_map(there).collect()
 }
 
-fn tell(engine: &EngineHandle, asked: &[Asked], concerns: &[Concern], blame: &Blame) -> Vec<Progress> {
-    let issues = engine.issues();
-    let each = asked.iter().zip(concerns).enumerate();
-    each.map(|(at, (asked, concern))| {
-        let object = asked.object();
+fn tell(engine: &EngineHandle, asked: &[Asked], concerns: &[Concern], guilt: &Guilt) -> Vec<Progress> {
+    let objects: Vec<ObjectRef> = asked.iter().map(Asked::object).collect();
+    let issues = engine.errors_of(&objects);
+    let each = objects.into_iter().zip(issues).zip(concerns).enumerate();
+    each.map(|(at, ((object, issues), concern))| {
         let mut progress = Progress {
             known: concern.known,
             is_followed: concern.is_followed,
@@ -225,23 +312,18 @@ fn tell(engine: &EngineHandle, asked: &[Asked], concerns: &[Concern], blame: &Bl
             accepted: 0,
             behind: Vec::new(),
             refused: Vec::new(),
-            issues: issues
-                .iter()
-                .filter(|issue| issue.object == object && issue.severity == Severity::Error)
-                .cloned()
-                .collect(),
+            issues,
             object,
         };
         let mut names = BTreeSet::new();
-        for (proxy, need) in &concern.proxies {
+        for (proxy, newest) in concern.proxies.iter() {
             let Some(standing) = engine.standings().get(*proxy) else { continue };
             progress.concerned += 1;
-            let is_guilty =
-                |refusal: &Refusal| blame.get(&(at, *proxy, refusal.names.clone())).copied().unwrap_or(false);
+            let is_guilty = |refusal: &Refusal| guilt.is_known(at, *proxy, refusal).unwrap_or(false);
             let refused: Vec<Refusal> = standing.refusals().into_iter().filter(is_guilty).collect();
             if !refused.is_empty() {
                 progress.refused.extend(refused);
-            } else if standing.has(*need) {
+            } else if standing.has(concern.need(*newest)) {
                 progress.accepted += 1;
             } else {
                 names.insert(standing.proxy.name.clone());

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pilot_base::Millis;
 use pilot_model::{Proxy, ProxyId};
-use pilot_xds::TypeUrl;
-use tokio::sync::Notify;
+use pilot_xds::{Encoded, TypeUrl};
+use tokio::sync::{Notify, oneshot};
 
 use crate::refusal::Refusal;
 
@@ -23,7 +23,13 @@ pub(crate) struct Standings {
 pub(crate) struct Standing {
     pub(crate) proxy: Arc<Proxy>,
     progress: Mutex<Progress>,
+    /// Who wants to know what the proxy has. Only its stream can tell.
+    questions: Mutex<Vec<oneshot::Sender<Holding>>>,
+    asked: Notify,
 }
+
+/// What a proxy has accepted, by type.
+pub(crate) type Holding = [Vec<Arc<Encoded>>; TypeUrl::ALL.len()];
 
 /// What a proxy has of everything it asked for.
 #[derive(Clone, Default)]
@@ -37,6 +43,8 @@ pub(crate) struct Progress {
 /// The same for one type.
 #[derive(Clone, Default)]
 pub(crate) struct Step {
+    /// Has it ever asked for the type?
+    pub(crate) asked: bool,
     /// Nonces of the last response, and of the last that was accepted; empty if there was none.
     pub(crate) sent: String,
     pub(crate) acked: String,
@@ -50,7 +58,8 @@ pub(crate) struct Step {
 impl Standings {
     pub(crate) fn come(&self, id: ProxyId, proxy: Arc<Proxy>, now: Millis) -> Arc<Standing> {
         let progress = Progress { behind_since: Some(now), ..Progress::default() };
-        let standing = Arc::new(Standing { proxy, progress: Mutex::new(progress) });
+        let (questions, asked) = Default::default();
+        let standing = Arc::new(Standing { proxy, progress: Mutex::new(progress), questions, asked });
         self.by_id.lock().insert(id, Arc::clone(&standing));
         standing
     }
@@ -82,6 +91,30 @@ impl Standings {
 impl Standing {
     pub(crate) fn progress(&self) -> Progress {
         self.progress.lock().clone()
+    }
+
+    /// What the proxy has. Nothing comes of it if its stream ends, or its client does not read.
+    pub(crate) fn ask(&self) -> oneshot::Receiver<Holding> {
+        let (question, answer) = oneshot::channel();
+        self.questions.lock().push(question);
+        self.asked.notify_one();
+        answer
+    }
+
+    /// Resolves when somebody asks.
+    pub(crate) async fn asked(&self) {
+        self.asked.notified().await;
+    }
+
+    pub(crate) fn answer(&self, held: impl Fn(TypeUrl) -> Vec<Arc<Encoded>>) {
+        for question in std::mem::take(&mut *self.questions.lock()) {
+            // Who does not wait any more need not be told.
+            let _gone = question.send(TypeUrl::ALL.map(&held));
+        }
+    }
+
+    pub(crate) fn asked_for(&self, type_url: TypeUrl) {
+        self.progress.lock().types[type_url.index()].asked = true;
     }
 
     pub(crate) fn sent(&self, type_url: TypeUrl, nonce: &str, now: Millis) {

@@ -16,17 +16,20 @@ use tonic::Status;
 use crate::admission::Admission;
 use crate::authenticate::{Caller, Gate};
 use crate::body::Outgoing;
+use crate::debug_stream::{self, DebugStreams};
 use crate::engine::EngineHandle;
 use crate::heard::Heard;
 use crate::incoming::{Incoming, cut};
-use crate::lanes::{self, LARGE, Lane, Lanes};
-use crate::messages::Messages;
+use crate::lanes::{LARGE, Lane, Lanes};
+use crate::messages::{Begun, Messages};
 use crate::metrics::{Method, Metrics};
 use crate::node;
+use crate::places;
 use crate::publish::{Feed, Place, Seat};
 use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::registration::{Membership, Registrar, WorkloadHealth};
+use crate::secret_access::{self, SecretReview, Verdict};
 use crate::shared_bodies::SharedBodies;
 use crate::standing::Standing;
 
@@ -41,6 +44,9 @@ pub(crate) struct Hub {
     pub(crate) gate: Arc<Gate>,
     /// Nothing if there is nowhere to register workloads.
     pub(crate) registrar: Option<Arc<dyn Registrar>>,
+    pub(crate) secrets: Option<Arc<dyn SecretReview>>,
+    /// For people who ask over xDS what the server knows; nothing if there are no such pages.
+    pub(crate) debug: Option<DebugStreams>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     /// Is everything there that proxies need?
@@ -52,6 +58,9 @@ pub(crate) struct Hub {
 
 /// Who opens a stream and says nothing does not get to keep it.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
+
+/// After so long a gateway comes again whose rights nobody could tell.
+const ASK_AGAIN: Millis = 60_000;
 
 /// No proxy asks for so many names, but somebody who wants to exhaust memory does.
 const MAX_NAMES_SIZE: usize = 64 << 20;
@@ -109,21 +118,28 @@ async fn begin_and_run<M: Incoming>(
         Ok(identities) => identities,
         Err(status) => return status,
     };
-    let first = match tokio::time::timeout(FIRST_REQUEST, first_message(&mut incoming)).await {
+    let first = match tokio::time::timeout(FIRST_REQUEST, first_words(&mut incoming)).await {
         Ok(Ok(Some(first))) => first,
         Ok(Ok(None)) => return Status::ok(""),
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no request came"),
     };
-    let proxy = match introduced(&first) {
-        Ok(proxy) => Arc::new(proxy),
+    let first = match (first, &hub.debug) {
+        (Begun::Whole(asked), Some(debug)) if debug_stream::is_asked_for(asked.type_url()) => {
+            let (standings, line) = (hub.engine.standings(), (&mut incoming, &out));
+            return debug_stream::serve(debug, standings, identities.as_deref(), asked, line).await;
+        }
+        (first, _) => first,
+    };
+    let (mut proxy, first) = match introduced(first) {
+        Ok(introduced) => introduced,
         Err(status) => return status,
     };
-    if let Some(identities) = &identities
-        && let Err(status) = hub.gate.authorize(&proxy, identities)
-    {
-        return status;
-    }
+    let come_again = match prove(&hub, &mut proxy, identities.as_deref()).await {
+        Ok(come_again) => come_again,
+        Err(status) => return status,
+    };
+    let proxy = Arc::new(proxy);
     let membership = match join(&hub, &proxy, identities.as_deref()).await {
         Ok(membership) => membership,
         Err(status) => return status,
@@ -142,7 +158,8 @@ async fn begin_and_run<M: Incoming>(
     let commons = Arc::clone(hub.bodies.commons());
     let place = At { version: news.manifests.version, joined: 0, unaccepted: None };
     let session = Session::new(M::PROTOCOL, news.manifests, Pacing::default(), commons);
-    let end_at = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
+    let too_old = hub.max_age.map(|age| hub.clock.now() + with_jitter(age, id));
+    let end_at = [too_old, come_again].into_iter().flatten().min();
     let (reasons, told) = Default::default();
     let (lane, turn, keeping) = (Lane::First, None, None);
     let stream = Stream {
@@ -166,6 +183,19 @@ async fn begin_and_run<M: Incoming>(
     let status = stream.run(first, incoming).await;
     tracing::debug!(target: "ads", "connection {id} ended: {status}");
     status
+}
+
+/// Whether a proxy is who it says it is, and what it may read. Tells when it is to come again, if that could not be asked.
+async fn prove(
+    hub: &Hub,
+    proxy: &mut Proxy,
+    identities: Option<&[SpiffeId]>,
+) -> Result<Option<Millis>, Status> {
+    let Some(identities) = identities else { return Ok(None) };
+    hub.gate.authorize(proxy, identities)?;
+    let (access, verdict) = secret_access::access(hub, proxy, identities).await;
+    proxy.secrets = access;
+    Ok((verdict == Verdict::Unknown).then(|| hub.clock.now() + ASK_AGAIN))
 }
 
 async fn admit(hub: &Hub) -> Result<(), Status> {
@@ -195,22 +225,26 @@ async fn join(
 }
 
 /// A health report may come before the proxy introduces itself.
-async fn first_message<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<M>, Status> {
+async fn first_words<M: Incoming>(incoming: &mut Messages<M>) -> Result<Option<Begun<M>>, Status> {
     loop {
-        match incoming.next().await? {
-            Some(message) if message.type_url() == HEALTH && message.node()?.is_none() => {}
-            message => return Ok(message),
+        match incoming.begin().await? {
+            Some(Begun::Whole(message)) if message.type_url() == HEALTH && message.node()?.is_none() => {}
+            begun => return Ok(begun),
         }
     }
 }
 
-/// Who the proxy says it is.
-fn introduced<M: Incoming>(first: &M) -> Result<Proxy, Status> {
-    let proxy = node::proxy(first.node()?.as_ref()).map_err(|error| {
+/// Who the proxy says it is, and what it said besides, as far as that was read.
+fn introduced<M: Incoming>(first: Begun<M>) -> Result<(Proxy, Option<M>), Status> {
+    let (node, first) = match first {
+        Begun::Whole(message) => (message.node()?, Some(message)),
+        Begun::Long(node) => (Some(*node), None),
+    };
+    let proxy = node::proxy(node.as_ref()).map_err(|error| {
         tracing::warn!(target: "ads", "a proxy was refused: {error}");
         Status::invalid_argument(error.to_string())
     })?;
-    Ok(Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy })
+    Ok((Proxy { takes_changes: M::PROTOCOL == Protocol::Delta, ..proxy }, first))
 }
 
 /// A proxy that is known to the engine for as long as this exists.
@@ -242,7 +276,7 @@ struct Stream {
     /// The place that is waited for, kept so that nobody loses his turn when something else happens meanwhile.
     turn: Option<Turn>,
     /// The place of what the client is reading.
-    keeping: Option<(TypeUrl, lanes::Place)>,
+    keeping: Option<(TypeUrl, places::Place)>,
     /// Why something of a type was last refused, while anything is.
     reasons: BTreeMap<TypeUrl, String>,
     /// What was last told about refusals.
@@ -262,11 +296,11 @@ struct At {
     unaccepted: Option<Micros>,
 }
 
-type Turn = Pin<Box<dyn Future<Output = Option<lanes::Place>> + Send>>;
+type Turn = Pin<Box<dyn Future<Output = Option<places::Place>> + Send>>;
 
 impl Stream {
-    async fn run<M: Incoming>(mut self, first: M, mut incoming: Messages<M>) -> Status {
-        if let Err(status) = self.request(first) {
+    async fn run<M: Incoming>(mut self, first: Option<M>, mut incoming: Messages<M>) -> Status {
+        if let Some(Err(status)) = first.map(|first| self.request(first)) {
             return status;
         }
         loop {
@@ -311,6 +345,7 @@ impl Stream {
                 // An audience whose last proxy has just been moved elsewhere ends before the move is seen.
                 Ok(()) = self.feed.changed() => self.update(),
                 place = given(&mut self.turn) => self.send_large(place),
+                () = self.standing.asked() => self.standing.answer(|type_url| self.session.held(type_url)),
                 () = until(wake, now) => {}
             }
         }
@@ -324,7 +359,7 @@ impl Stream {
         }
         self.place.version = news.manifests.version;
         // Who came back with what it has may never be told anything of routes.
-        if self.session.is_up_to_date() {
+        if self.session.was_asked() && self.session.is_up_to_date() {
             self.lane = Lane::Push;
         }
         self.session.update(news.manifests);
@@ -372,6 +407,7 @@ impl Stream {
         let code = message.refusal();
         let request = message.into_request(type_url, &mut self.session)?;
         self.session.request(request);
+        self.standing.asked_for(type_url);
         if self.session.names_size() > MAX_NAMES_SIZE {
             return Err(Status::resource_exhausted("more names were asked for than any proxy needs"));
         }
@@ -431,7 +467,7 @@ impl Stream {
     }
 
     /// Sends what a place was waited for, as it is now. That of a push is kept until the client has answered.
-    fn send_large(&mut self, place: Option<lanes::Place>) {
+    fn send_large(&mut self, place: Option<places::Place>) {
         self.turn = None;
         while let Some(response) = self.session.poll(self.hub.clock.now()) {
             self.send(&response, self.hub.clock.micros());
@@ -528,7 +564,7 @@ fn with_jitter(age: Duration, id: ProxyId) -> Millis {
     age.saturating_add(AFTER).saturating_add(age / 1000 * share)
 }
 
-async fn given(turn: &mut Option<Turn>) -> Option<lanes::Place> {
+async fn given(turn: &mut Option<Turn>) -> Option<places::Place> {
     match turn {
         Some(turn) => turn.await,
         None => std::future::pending().await,

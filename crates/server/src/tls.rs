@@ -17,12 +17,16 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::door::Door;
 use crate::gather::Gather;
+use crate::prompt::Prompt;
 
 /// Who connects and says nothing does not keep a place.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// So many may be at it at once; the rest waits in the kernel. Each needs some tens of kilobytes meanwhile.
 const HANDSHAKES: usize = 2048;
+/// Enough to tell that there is somebody, whether he speaks HTTP/2 or less.
+const SAID: usize = 1;
 /// Connections that wait to be served.
 pub(crate) const WAITING: usize = 64;
 
@@ -38,7 +42,7 @@ pub(crate) struct Peer {
 }
 
 pub(crate) struct Connection {
-    stream: TlsStream<Gather<TcpStream>>,
+    stream: Prompt<TlsStream<Gather<TcpStream>>>,
     peer: Peer,
 }
 
@@ -48,28 +52,22 @@ pub(crate) async fn accept(
     config: TlsConfig,
     accepted: mpsc::Sender<io::Result<Connection>>,
 ) {
+    let mut door = Door::of_streams(listener);
     let mut handshakes = JoinSet::new();
     loop {
         let may_accept = handshakes.len() < HANDSHAKES;
         tokio::select! {
             () = accepted.closed() => return,
             Some(_) = handshakes.join_next() => {}
-            next = listener.accept(), if may_accept => match next {
-                Ok((stream, address)) => {
-                    let config = Arc::clone(&config.borrow());
-                    let accepted = accepted.clone();
-                    handshakes.spawn(async move {
-                        if let Some(connection) = handshake(stream, address, config).await {
-                            let _gone = accepted.send(Ok(connection)).await;
-                        }
-                    });
-                }
-                Err(error) => {
-                    // Without files or memory for a connection, trying again at once would only burn what is left.
-                    tracing::warn!("cannot accept a connection: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
+            (stream, address) = door.next(), if may_accept => {
+                let config = Arc::clone(&config.borrow());
+                let accepted = accepted.clone();
+                handshakes.spawn(async move {
+                    if let Some(connection) = handshake(stream, address, config).await {
+                        let _gone = accepted.send(Ok(connection)).await;
+                    }
+                });
+            }
         }
     }
 }
@@ -97,7 +95,7 @@ impl Connection {
         let leaf = session.peer_certificates().and_then(|chain| chain.first());
         let identities = leaf.map(|leaf| pilot_ca::identities(leaf).into());
         let peer = Peer { address: tcp.stream().peer_addr().ok(), identities };
-        Self { stream, peer }
+        Self { stream: Prompt::new(stream, SAID), peer }
     }
 }
 

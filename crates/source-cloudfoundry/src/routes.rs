@@ -142,12 +142,17 @@ fn matches(path: &str) -> Value {
     json!([{"uri": {"exact": path}}, {"uri": {"prefix": format!("{path}/")}}])
 }
 
-/// Where a Copilot says no weights, each instance gets its share.
+/// Where a Copilot says no weights, each instance gets its share; who has none is not called while others have.
 fn destinations(host: &str, shares: &Shares, settings: &Settings) -> Value {
     let is_weighted = shares.values().any(|(weight, _)| *weight > 0);
+    let is_anybody_there = shares.values().any(|(_, instances)| *instances > 0);
     let each = shares.iter().map(|(app, (weight, instances))| {
         let destination = json!({"host": host, "subset": app, "port": {"number": settings.service_port}});
-        let weight = if is_weighted { *weight as usize } else { (*instances).max(1) };
+        let weight = match (is_weighted, is_anybody_there) {
+            (true, _) => *weight as usize,
+            (false, true) => *instances,
+            (false, false) => 1,
+        };
         match shares.len() {
             1 => json!({"destination": destination}),
             _ => json!({"destination": destination, "weight": weight}),
@@ -217,6 +222,20 @@ mod tests {
         assert_eq!((weights(0), weights(1)), (vec![("c", 1), ("d", 2)], vec![("a", 75), ("b", 25)]));
         assert_eq!(rule.matches("cfapp").count(), 4);
         assert!(service["spec"].get("gateways").is_none());
+    }
+
+    #[test]
+    fn who_has_no_instances_is_not_called_while_others_have() {
+        let weights = |routes: Vec<Route>| {
+            let all = hosts(Routes { routes }, InternalRoutes::default(), &settings());
+            let rules = all["shop.example.com"].rules.clone().unwrap();
+            let (service, _) = rules.split_once("---").unwrap();
+            let service: serde_json::Value = serde_json::from_str(service).unwrap();
+            let all = service["spec"]["http"][0]["route"].as_array().unwrap().iter();
+            all.map(|one| one["weight"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(weights(vec![route("/x", "a", &[1, 2], 0), route("/x", "b", &[], 0)]), [2, 0]);
+        assert_eq!(weights(vec![route("/x", "a", &[], 0), route("/x", "b", &[], 0)]), [1, 1]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pilot_source_http::{Client, ClientError, ClientOptions, TlsError, encoded};
 use pilot_source_store::{Documents, StoreOptions};
 use serde::Deserialize;
 
-use crate::ask::{is_filtered, scope};
+use crate::ask::{is_filtered, pace, scope};
 
 /// How the store is followed.
 pub struct ConsulKvOptions {
@@ -37,6 +37,8 @@ struct Store {
     prefix: String,
     path: String,
     wait: Duration,
+    /// That of the last answer, in this session or an earlier one.
+    index: u64,
 }
 
 #[derive(Deserialize)]
@@ -54,7 +56,7 @@ impl ConsulKv {
         let parts: Vec<String> = prefix.split('/').map(encoded).collect();
         let scope = scope(&datacenter, &namespace, &partition);
         let path = format!("/v1/kv/{}?recurse=true{scope}", parts.join("/"));
-        Ok(Self { options, store: Store { client: Client::new(client)?, prefix, path, wait } })
+        Ok(Self { options, store: Store { client: Client::new(client)?, prefix, path, wait, index: 0 } })
     }
 }
 
@@ -74,10 +76,13 @@ impl Source for ConsulKv {
 
 impl Session<Documents> for Store {
     async fn follow(&mut self, teller: &mut Teller<Documents>) -> Ended {
-        match self.watch(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 
@@ -89,20 +94,22 @@ struct Found {
     index: u64,
     /// Are there keys that the token may not see?
     is_filtered: bool,
+    /// How long it was.
+    bytes: usize,
 }
 
 impl Store {
-    async fn watch(&self, teller: &mut Teller<Documents>) -> Result<Never, Ended> {
+    async fn watch(&mut self, teller: &mut Teller<Documents>) -> Result<Never, Ended> {
         let (mut at, mut was_filtered) = (0, false);
         loop {
             let found = teller.until(self.ask(at)).await?.map_err(Ended::lost)?;
-            let Found { documents, index, is_filtered } = found;
+            let Found { documents, index, is_filtered, bytes } = found;
             if is_filtered && documents.is_empty() {
                 return Err(Ended::lost("the token may not see what is there"));
             }
-            if index < at {
+            if index < std::mem::replace(&mut self.index, index) {
+                // It has begun anew, or has only forgotten when the last key was deleted: then nothing is missing.
                 teller.shelf.doubt(Suspicion::KnowsLess);
-                return Err(Ended::lost("it has begun anew"));
             }
             if is_filtered && !was_filtered {
                 teller.shelf.doubt(Suspicion::KnowsLess);
@@ -112,6 +119,7 @@ impl Store {
             teller.shelf.warn(is_filtered.then(|| "the token may not see all of it".to_owned()));
             let batch = teller.shelf.replace(documents);
             teller.tell(batch).await?;
+            teller.until(tokio::time::sleep(pace(bytes))).await?;
         }
     }
 
@@ -126,9 +134,9 @@ impl Store {
         };
         let index = answer.number("x-consul-index");
         let index = index.ok_or_else(|| answer.wrong("it has no X-Consul-Index"))?.max(1);
-        let (mut documents, is_filtered) = (Vec::new(), is_filtered(&answer));
+        let (mut documents, is_filtered, bytes) = (Vec::new(), is_filtered(&answer), answer.body.len());
         if answer.status == http::StatusCode::NOT_FOUND {
-            return Ok(Found { documents, index, is_filtered });
+            return Ok(Found { documents, index, is_filtered, bytes });
         }
         let answer = answer.ok()?;
         for pair in answer.json::<Vec<Pair>>()? {
@@ -140,6 +148,6 @@ impl Store {
             let value = BASE64.decode(pair.value.unwrap_or_default().as_bytes());
             documents.push((key.to_owned(), value.map_err(|error| answer.wrong(error))?));
         }
-        Ok(Found { documents, index, is_filtered })
+        Ok(Found { documents, index, is_filtered, bytes })
     }
 }

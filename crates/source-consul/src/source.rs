@@ -10,7 +10,7 @@ use pilot_source_http::{Answer, Client, ClientError, ClientOptions, TlsError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ask::{Consul, Read, Topic, checks, index, is_filtered, nodes, scope};
+use crate::ask::{Consul, Read, Topic, checks, index, is_filtered, nodes, pace, scope};
 use crate::catalog::{Catalog, Services};
 use crate::sweep::Sweep;
 
@@ -20,6 +20,8 @@ pub struct ConsulOptions {
     pub client: ClientOptions,
     /// Empty for that of the agent that is asked.
     pub datacenter: String,
+    /// What else stands behind the names of its services, such as `service.dc2.consul`.
+    pub other_domains: Vec<String>,
     /// Of Consul Enterprise; empty for the default ones.
     pub namespace: String,
     pub partition: String,
@@ -30,19 +32,36 @@ pub struct ConsulOptions {
 /// One datacenter of Consul.
 pub struct ConsulSource {
     registry: RegistryOptions,
-    consul: Consul,
+    followed: Followed,
 }
+
+struct Followed {
+    consul: Consul,
+    /// What the last answer about each topic was, in this session or an earlier one: a server that has begun anew is met by
+    /// a new session.
+    indices: Indices,
+}
+
+type Indices = BTreeMap<Topic, u64>;
 
 /// So many services are looked at at once.
 const AT_ONCE: usize = 16;
+/// So long what is looked for may be among what is being read.
+const LONGEST_READING: Duration = Duration::from_secs(1);
 /// What belongs to Consul itself.
 const OWN_SERVICE: &str = "consul";
 
 impl ConsulSource {
     pub fn open(options: ConsulOptions) -> Result<Self, TlsError> {
-        let ConsulOptions { registry, client, datacenter, namespace, partition, wait } = options;
+        let ConsulOptions { registry, client, datacenter, other_domains, namespace, partition, wait } =
+            options;
         let scope = scope(&datacenter, &namespace, &partition);
-        Ok(Self { registry, consul: Consul { client: Client::new(client)?, scope, wait } })
+        // Where there is one domain only, the shelf knows it.
+        let domain = registry.domain.to_string();
+        let domains =
+            if other_domains.is_empty() { Vec::new() } else { [vec![domain], other_domains].concat() };
+        let consul = Consul { client: Client::new(client)?, scope, domains, wait };
+        Ok(Self { registry, followed: Followed { consul, indices: Indices::new() } })
     }
 }
 
@@ -56,20 +75,26 @@ impl Source for ConsulSource {
     }
 
     fn run(self: Box<Self>, sink: Sink) -> Running {
-        Box::pin(follow(self.consul, Shelf::new(self.registry), sink))
+        Box::pin(follow(self.followed, Shelf::new(self.registry), sink))
     }
 }
 
-impl Session for Consul {
+impl Session for Followed {
     async fn follow(&mut self, teller: &mut Teller) -> Ended {
-        let watch = match Watch::begin(self.clone(), teller).await {
-            Ok(watch) => watch,
-            Err(ended) => return ended,
-        };
-        match watch.go_on(teller).await {
+        let asked = self.consul.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.consul.client.turn_from(asked);
+        ended
+    }
+}
+
+impl Followed {
+    async fn watch(&mut self, teller: &mut Teller) -> Result<Never, Ended> {
+        let watch = Watch::begin(self.consul.clone(), &mut self.indices, teller).await?;
+        watch.go_on(teller).await
     }
 }
 
@@ -86,10 +111,10 @@ enum Heard {
 }
 
 /// One session: what is known, and which questions are asked.
-struct Watch {
+struct Watch<'a> {
     consul: Consul,
     catalog: Catalog,
-    indices: BTreeMap<Topic, u64>,
+    indices: &'a mut Indices,
     /// May the token see less than there is?
     is_filtered: bool,
     waiting: JoinSet<(Topic, Result<Answer, ClientError>)>,
@@ -98,14 +123,14 @@ struct Watch {
     looking: JoinSet<(String, Result<u64, ClientError>)>,
 }
 
-impl Watch {
+impl<'a> Watch<'a> {
     /// Asks for everything, and tells it.
-    async fn begin(consul: Consul, teller: &mut Teller) -> Result<Self, Ended> {
+    async fn begin(consul: Consul, indices: &'a mut Indices, teller: &mut Teller) -> Result<Self, Ended> {
         let now = Instant::now();
         let mut watch = Self {
             consul,
             catalog: Catalog::default(),
-            indices: BTreeMap::new(),
+            indices,
             is_filtered: false,
             waiting: JoinSet::new(),
             readings: Readings::default(),
@@ -114,9 +139,13 @@ impl Watch {
         };
         for topic in Topic::ALL {
             let answer = watch.consul.about(topic, 0).await.map_err(Ended::lost)?;
-            watch.indices.insert(topic, index(&answer).map_err(Ended::lost)?);
+            let now = index(&answer).map_err(Ended::lost)?;
+            if watch.indices.insert(topic, now).is_some_and(|before| now < before) {
+                // Its state is another one than before.
+                teller.shelf.doubt(Suspicion::KnowsLess);
+            }
             watch.is_filtered |= topic == Topic::Services && is_filtered(&answer);
-            let found = watch.take(topic, &answer)?;
+            let found = watch.take(topic, &answer, Proof::None)?;
             watch.readings.add(found.services);
         }
         let all = watch.everything().await?;
@@ -161,11 +190,10 @@ impl Watch {
     }
 
     async fn heard(&mut self) -> Heard {
-        // What is being read may be what would be looked for.
-        let sweep = self.sweep.due().filter(|_| self.readings.is_idle());
-        let due = self.readings.due().into_iter().chain(sweep).min();
+        let due = self.readings.due().into_iter().chain(self.sweep_due()).min();
         tokio::select! {
             biased;
+            () = until_due(due) => Heard::Time,
             Some(read) = self.readings.next() => {
                 read.map_or(Heard::Broken, |(name, read)| Heard::Service(name, read))
             }
@@ -175,8 +203,13 @@ impl Watch {
             Some(seen) = self.looking.join_next() => {
                 seen.map_or(Heard::Broken, |(name, index)| Heard::Index(name, index))
             }
-            () = until_due(due) => Heard::Time,
         }
+    }
+
+    /// What is being read may be what would be looked for. But in a busy catalog something is read all the time.
+    fn sweep_due(&self) -> Option<Instant> {
+        let patience = if self.readings.is_idle() { Duration::ZERO } else { LONGEST_READING };
+        self.sweep.due().map(|due| due + patience)
     }
 
     fn take_in(&mut self, heard: Heard, teller: &mut Teller, batch: &mut Batch) -> Result<(), Ended> {
@@ -184,11 +217,11 @@ impl Watch {
             Heard::Broken => return Err(Ended::lost("asking broke off")),
             Heard::Topic(topic, answer) => {
                 let answer = answer.map_err(Ended::lost)?;
-                self.advance(topic, &answer, teller)?;
-                let Found { services, gone } = self.take(topic, &answer)?;
+                let proof = self.advance(topic, &answer, teller)?;
+                let Found { services, gone } = self.take(topic, &answer, proof)?;
                 self.readings.add(services);
                 gone.iter().for_each(|name| batch.extend(teller.shelf.remove(name)));
-                self.wait_for(topic, pace(&answer));
+                self.wait_for(topic, pace(answer.body.len()));
             }
             Heard::Service(name, read) => {
                 let registration = self.registration(&name, read)?;
@@ -210,13 +243,14 @@ impl Watch {
 
     fn on_time(&mut self, now: Instant) {
         self.readings.try_again(now);
-        if self.sweep.due().is_some_and(|due| due <= now) {
+        if self.sweep_due().is_some_and(|due| due <= now) {
             self.sweep.begin(self.catalog.by_last_change(), now);
         }
     }
 
-    /// An index that goes backwards means that Consul has begun anew, and so do we.
-    fn advance(&mut self, topic: Topic, answer: &Answer, teller: &mut Teller) -> Result<(), Ended> {
+    /// An index that goes backwards means that Consul has begun anew, and so do we. One that goes forward proves that what
+    /// is missing is gone, unless something was left out.
+    fn advance(&mut self, topic: Topic, answer: &Answer, teller: &mut Teller) -> Result<Proof, Ended> {
         let now = index(answer).map_err(Ended::lost)?;
         let before = self.indices.insert(topic, now).unwrap_or_default();
         if now < before {
@@ -233,16 +267,16 @@ impl Watch {
                 _ => {}
             }
             if now != before {
-                self.sweep.changed(now, Instant::now());
+                self.sweep.changed(before, now, Instant::now());
             }
         }
-        Ok(())
+        Ok(if now > before && !is_filtered(answer) { Proof::Newer } else { Proof::None })
     }
 
     /// Takes in an answer, and finds out which services it is about.
-    fn take(&mut self, topic: Topic, answer: &Answer) -> Result<Found, Ended> {
+    fn take(&mut self, topic: Topic, answer: &Answer, proof: Proof) -> Result<Found, Ended> {
         let services = match topic {
-            Topic::Services => return self.take_services(answer),
+            Topic::Services => return self.take_services(answer, proof),
             Topic::Critical => self.catalog.take_critical(checks(answer).map_err(Ended::lost)?),
             Topic::Warning => self.catalog.take_warning(checks(answer).map_err(Ended::lost)?),
             Topic::Nodes => self.catalog.take_nodes(nodes(answer).map_err(Ended::lost)?),
@@ -250,13 +284,13 @@ impl Watch {
         Ok(Found { services: services.into_iter().collect(), gone: Vec::new() })
     }
 
-    fn take_services(&mut self, answer: &Answer) -> Result<Found, Ended> {
+    fn take_services(&mut self, answer: &Answer, proof: Proof) -> Result<Found, Ended> {
         let mut services: Services = answer.json().map_err(Ended::lost)?;
         services.remove(OWN_SERVICE);
         if services.is_empty() && is_filtered(answer) {
             return Err(Ended::lost("the token may not see any service"));
         }
-        if self.catalog.is_collapse(&services) {
+        if proof == Proof::None && self.catalog.is_collapse(&services) {
             return Err(Ended::lost("most of its services are missing from its answer"));
         }
         let named = self.catalog.take_services(services);
@@ -315,16 +349,17 @@ impl Watch {
     }
 }
 
+/// Is an answer known to be newer than what was told?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Proof {
+    Newer,
+    None,
+}
+
 /// Which services an answer is about.
 struct Found {
     services: Vec<String>,
     gone: Vec<String>,
-}
-
-/// How long to wait before asking again. In a busy catalog there is always something newer; so what is asked for takes less
-/// than four megabytes a second, however long the answers are.
-fn pace(answer: &Answer) -> Duration {
-    Duration::from_millis(50 + answer.body.len() as u64 / 4096)
 }
 
 /// What is not known of one service is not known of that one.

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 pub(crate) struct Sweep {
     /// Those that nobody has looked at in the round that is going on, the first one last.
     left: Vec<String>,
-    /// What is looked for.
-    sought: Option<u64>,
+    /// What is looked for; if nothing is, the round goes to its end.
+    sought: Vec<Span>,
     /// How many are being looked at.
     asked: usize,
     began: Instant,
@@ -24,13 +24,21 @@ pub(crate) struct Sweep {
     known: BTreeSet<u64>,
 }
 
+/// What happened behind one index and up to another. One answer may tell of many changes, and says only when the last of
+/// them was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Span {
+    behind: u64,
+    last: u64,
+}
+
 /// Why another round is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 enum Wanted {
-    /// Whatever changed seems to be known; several changes at once may look like that.
+    /// Whatever changed seems to be known; several changes at one index may look like that.
     ToBeSure,
-    /// Nobody knows what changed at this index; since when.
-    ToFind(u64, Instant),
+    /// Nobody knows all that changed in these spans; since when.
+    ToFind(Vec<Span>, Instant),
 }
 
 /// The other questions that wait may say within so long what it was.
@@ -44,24 +52,24 @@ const REMEMBERED: usize = 256;
 
 impl Sweep {
     pub(crate) fn new(now: Instant) -> Self {
-        let (left, took, known) = (Vec::new(), Duration::ZERO, BTreeSet::new());
-        Self {
-            left,
-            sought: None,
-            asked: 0,
-            began: now,
-            is_whole: true,
-            took,
-            ended: now,
-            wanted: None,
-            known,
-        }
+        let (left, sought, known) = Default::default();
+        let took = Duration::ZERO;
+        Self { left, sought, asked: 0, began: now, is_whole: true, took, ended: now, wanted: None, known }
     }
 
-    /// Something changed at an index. That one which is known was the only one is not certain.
-    pub(crate) fn changed(&mut self, index: u64, now: Instant) {
-        let is_known = self.known.contains(&index);
-        self.wanted = Some(if is_known { Wanted::ToBeSure } else { Wanted::ToFind(index, now) });
+    /// Something changed behind an index, for the last time at another one. That a change which is known was the only one
+    /// is not certain.
+    pub(crate) fn changed(&mut self, behind: u64, last: u64, now: Instant) {
+        let span = Span { behind, last };
+        if span.is_explained(&self.known) {
+            self.wanted.get_or_insert(Wanted::ToBeSure);
+            return;
+        }
+        match &mut self.wanted {
+            // All of it is looked for in one round.
+            Some(Wanted::ToFind(spans, _)) => spans.push(span),
+            wanted => *wanted = Some(Wanted::ToFind(vec![span], now)),
+        }
     }
 
     /// A service is known to have changed at an index.
@@ -70,13 +78,19 @@ impl Sweep {
         if self.known.len() > REMEMBERED {
             self.known.pop_first();
         }
-        if matches!(self.wanted, Some(Wanted::ToFind(sought, _)) if index == sought) {
-            self.wanted = Some(Wanted::ToBeSure);
+        if let Some(Wanted::ToFind(spans, _)) = &mut self.wanted {
+            spans.retain(|span| !span.is_explained(&self.known));
+            if spans.is_empty() {
+                self.wanted = Some(Wanted::ToBeSure);
+            }
         }
-        // The others need not be looked at now.
-        if self.sought == Some(index) {
-            (self.sought, self.left, self.is_whole) = (None, Vec::new(), false);
-            self.wanted = self.wanted.or(Some(Wanted::ToBeSure));
+        if !self.sought.is_empty() {
+            self.sought.retain(|span| !span.is_explained(&self.known));
+            if self.sought.is_empty() {
+                // The others need not be looked at now.
+                (self.left, self.is_whole) = (Vec::new(), false);
+                self.wanted.get_or_insert(Wanted::ToBeSure);
+            }
         }
     }
 
@@ -86,9 +100,9 @@ impl Sweep {
 
     /// When the next round begins.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let wanted = self.wanted.filter(|_| !self.is_going_on())?;
+        let wanted = self.wanted.as_ref().filter(|_| !self.is_going_on())?;
         Some(match wanted {
-            Wanted::ToFind(_, since) => (since + SETTLE).max(self.ended + self.took.min(LONGEST_REST)),
+            Wanted::ToFind(_, since) => (*since + SETTLE).max(self.ended + self.took.min(LONGEST_REST)),
             Wanted::ToBeSure => self.ended + (self.took * 10).clamp(SHORTEST_DOUBT, LONGEST_DOUBT),
         })
     }
@@ -96,8 +110,8 @@ impl Sweep {
     /// Begins a round over services, of which the last is the first.
     pub(crate) fn begin(&mut self, services: Vec<String>, now: Instant) {
         self.sought = match self.wanted.take() {
-            Some(Wanted::ToFind(index, _)) => Some(index),
-            _ => None,
+            Some(Wanted::ToFind(spans, _)) => spans,
+            _ => Vec::new(),
         };
         (self.left, self.began, self.is_whole) = (services, now, true);
     }
@@ -116,8 +130,18 @@ impl Sweep {
             if self.is_whole {
                 self.took = now - self.began;
             }
-            (self.sought, self.ended) = (None, now);
+            self.sought.clear();
+            self.ended = now;
         }
+    }
+}
+
+impl Span {
+    /// Is it known what changed at each index of it?
+    fn is_explained(self, known: &BTreeSet<u64>) -> bool {
+        let Some(count) = self.last.checked_sub(self.behind) else { return true };
+        // Where none is skipped there are as many as there are numbers.
+        known.range(self.behind..=self.last).filter(|index| **index > self.behind).count() as u64 == count
     }
 }
 
@@ -144,14 +168,14 @@ mod tests {
         let now = Instant::now();
         let mut sweep = Sweep::new(now);
         assert_eq!(sweep.due(), None);
-        sweep.changed(7, now);
+        sweep.changed(6, 7, now);
         assert_eq!(sweep.due(), Some(now + Duration::from_millis(50)));
         let ended = round(&mut sweep, now, 2 * SECOND);
         assert_eq!(sweep.due(), None);
-        sweep.changed(8, ended);
+        sweep.changed(7, 8, ended);
         assert_eq!(sweep.due(), Some(ended + 2 * SECOND));
         let ended = round(&mut sweep, ended, 60 * SECOND);
-        sweep.changed(9, ended);
+        sweep.changed(8, 9, ended);
         assert_eq!(sweep.due(), Some(ended + 5 * SECOND), "nobody waits for ever");
     }
 
@@ -160,14 +184,14 @@ mod tests {
         let now = Instant::now();
         let mut sweep = Sweep::new(now);
         let ended = round(&mut sweep, now, SECOND);
-        sweep.changed(7, ended);
+        sweep.changed(6, 7, ended);
         sweep.found(6);
         sweep.found(8);
         assert_eq!(sweep.due(), Some(ended + SECOND));
         sweep.found(7);
         assert_eq!(sweep.due(), Some(ended + 10 * SECOND));
         let ended = round(&mut sweep, ended, 60 * SECOND);
-        sweep.changed(8, ended);
+        sweep.changed(7, 8, ended);
         assert_eq!(sweep.due(), Some(ended + 60 * SECOND), "it was known before");
     }
 
@@ -176,7 +200,7 @@ mod tests {
         let now = Instant::now();
         let mut sweep = Sweep::new(now);
         let ended = round(&mut sweep, now, SECOND);
-        sweep.changed(7, ended);
+        sweep.changed(6, 7, ended);
         sweep.begin(vec!["a".to_owned(), "b".to_owned()], ended);
         assert_eq!(sweep.next().as_deref(), Some("b"));
         sweep.found(7);
@@ -186,5 +210,39 @@ mod tests {
             (None, Some(ended + 10 * SECOND)),
             "the others are made sure of later"
         );
+    }
+    #[test]
+    fn what_is_looked_for_is_not_forgotten_over_what_is_known() {
+        let now = Instant::now();
+        let mut sweep = Sweep::new(now);
+        let ended = round(&mut sweep, now, SECOND);
+        sweep.changed(6, 7, ended);
+        sweep.found(8);
+        sweep.changed(7, 8, ended);
+        assert_eq!(sweep.due(), Some(ended + SECOND), "it is known what happened at 8, and not at 7");
+        sweep.found(7);
+        assert_eq!(sweep.due(), Some(ended + 10 * SECOND));
+    }
+
+    #[test]
+    fn an_answer_that_tells_of_several_changes_has_all_services_looked_at() {
+        let now = Instant::now();
+        let mut sweep = Sweep::new(now);
+        let ended = round(&mut sweep, now, SECOND);
+        sweep.found(9);
+        sweep.changed(6, 9, ended);
+        assert_eq!(sweep.due(), Some(ended + SECOND), "7 and 8 may have been others");
+        sweep.begin(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()], ended);
+        assert!(sweep.next().is_some());
+        sweep.found(8);
+        assert!(sweep.next().is_some(), "7 may have been another");
+        sweep.found(7);
+        assert_eq!(sweep.next(), None, "all three are known");
+        let mut sweep = Sweep::new(now);
+        sweep.changed(6, 7, now);
+        sweep.changed(7, 8, now);
+        sweep.begin(vec!["a".to_owned(), "b".to_owned()], now);
+        sweep.found(8);
+        assert!(sweep.next().is_some(), "what happened at 7 is still looked for");
     }
 }

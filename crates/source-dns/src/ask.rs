@@ -35,8 +35,9 @@ pub(crate) struct Asker {
     pub(crate) patience: Duration,
 }
 
-/// The code of an answer that there is no such name.
+/// The code of an answer that there is no such name, and that of one that does not understand the question.
 const NO_NAME: u8 = 3;
+const NO_QUESTION: u8 = 1;
 
 impl Asker {
     /// What there is of a kind under a name, and beside it. What does not exist has nothing.
@@ -46,26 +47,35 @@ impl Asker {
         let answer = answer.map_err(|_| DnsError::Slow { server, name: name.clone(), patience })??;
         match answer.code {
             0 => Ok(answer),
-            NO_NAME => Ok(Answer { entries: Vec::new(), ..answer }),
+            NO_NAME => Ok(Answer { entries: Vec::new(), beside: Vec::new(), ..answer }),
             code => Err(DnsError::Refused { server, name, code }),
         }
     }
 
     async fn exchange(&self, name: &str, kind: Kind) -> Result<Answer, DnsError> {
-        let server = self.server;
         // Nobody who cannot see the question should be able to answer it.
         let id = u16::try_from(RandomState::new().hash_one(name) & 0xffff).unwrap_or_default();
         let question =
             wire::question(id, name, kind).ok_or_else(|| DnsError::Name { name: name.to_owned() })?;
+        let answer = self.put(&question, (id, name)).await?;
+        if answer.code == NO_QUESTION {
+            // It may be older than what we added.
+            return self.put(&wire::plain(&question), (id, name)).await;
+        }
+        Ok(answer)
+    }
+
+    async fn put(&self, question: &[u8], (id, name): (u16, &str)) -> Result<Answer, DnsError> {
+        let server = self.server;
         let reach =
             |error: std::io::Error| DnsError::Reach { server, name: name.to_owned(), why: error.to_string() };
-        let bytes = self.over_udp(&question, id).await.map_err(reach)?;
+        let bytes = self.over_udp(question, id).await.map_err(reach)?;
         let form = || DnsError::Form { server, name: name.to_owned() };
         let answer = wire::answer(&bytes).ok_or_else(form)?;
         if !answer.is_truncated {
             return Ok(answer);
         }
-        let bytes = self.over_tcp(&question).await.map_err(reach)?;
+        let bytes = self.over_tcp(question).await.map_err(reach)?;
         wire::answer(&bytes).filter(|answer| answer.id == id).ok_or_else(form)
     }
 

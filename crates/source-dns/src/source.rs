@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::ask::{Asker, DnsError};
-use crate::wire::{Entry, Kind, Record};
+use crate::wire::{Answer, Entry, Kind, Record};
 
 /// How names are followed.
 pub struct DnsOptions {
@@ -115,7 +115,7 @@ impl Names {
         let mut left = self.names.clone();
         let mut until = now + FIRST;
         while !left.is_empty() {
-            asking.go_on(&self.asker);
+            asking.go_on(&self.asker, &self.known);
             match tokio::time::timeout_at(until, asking.next()).await {
                 Err(_) => break,
                 Ok(None) => {}
@@ -130,7 +130,7 @@ impl Names {
         let batch = teller.shelf.replace(self.all());
         teller.tell(batch).await?;
         loop {
-            asking.go_on(&self.asker);
+            asking.go_on(&self.asker, &self.known);
             let Some((name, answer)) = teller.until(asking.next()).await? else { continue };
             let host = host(&name);
             self.take(&mut asking, name, answer)?;
@@ -199,13 +199,14 @@ impl Names {
 }
 
 impl Asking {
-    fn go_on(&mut self, asker: &Asker) {
+    fn go_on(&mut self, asker: &Asker, known: &BTreeMap<String, Known>) {
         let now = Instant::now();
         while self.answers.len() < AT_ONCE && self.due.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
+            let before = known.get(&name).map(|known| known.entries.clone()).unwrap_or_default();
             let asker = asker.clone();
             self.answers.spawn(async move {
-                let answer = asker.service(&name).await;
+                let answer = asker.service(&name, &before).await;
                 (name, answer)
             });
         }
@@ -222,37 +223,80 @@ impl Asking {
 }
 
 impl Asker {
-    async fn service(&self, name: &str) -> Result<Vec<Entry>, DnsError> {
-        let answer = self.ask(name, Kind::Srv).await?;
-        self.with_addresses(answer.entries).await
-    }
-
-    /// Addresses of targets may come with the answer; the others are asked for.
-    async fn with_addresses(&self, mut entries: Vec<Entry>) -> Result<Vec<Entry>, DnsError> {
-        let known: BTreeSet<String> = addresses(&entries).map(|(name, _)| name.clone()).collect();
-        let targets: BTreeSet<String> = targets(&entries).map(|(_, _, _, target)| target.clone()).collect();
-        for target in targets.difference(&known) {
-            for kind in [Kind::A, Kind::Aaaa] {
-                let found = self.ask(target, kind).await?.entries.into_iter();
-                // A name that is another name is known under the one that was asked for.
-                entries.extend(found.map(|entry| Entry { name: target.clone(), ..entry }));
-            }
+    /// Targets with their addresses. Those may come with the answer; the others are asked for.
+    async fn service(&self, name: &str, before: &[Entry]) -> Result<Vec<Entry>, DnsError> {
+        let Answer { entries: said, beside, .. } = self.ask(name, Kind::Srv).await?;
+        let named: BTreeSet<String> = targets(&said).map(|(_, _, _, target)| target.clone()).collect();
+        let of_others: Vec<Entry> = said.iter().chain(&beside).cloned().collect();
+        let mut entries: Vec<Entry> =
+            said.into_iter().filter(|entry| matches!(entry.record, Record::Srv { .. })).collect();
+        for target in named {
+            let known = addresses_of(&target, &of_others);
+            let found = if known.is_empty() { self.addresses(&target, before).await? } else { known };
+            entries.extend(found);
         }
         Ok(entries)
     }
+
+    /// The addresses of a target. Many servers fail when they are asked for addresses of a kind that nobody has: then those
+    /// of the other kind count, and what was known before.
+    async fn addresses(&self, target: &str, before: &[Entry]) -> Result<Vec<Entry>, DnsError> {
+        let (four, six) = tokio::join!(self.ask(target, Kind::A), self.ask(target, Kind::Aaaa));
+        let (mut found, mut failed) = (Vec::new(), None);
+        for (answer, is_of_kind) in [(four, IpAddr::is_ipv4 as fn(&IpAddr) -> bool), (six, IpAddr::is_ipv6)] {
+            match answer {
+                Ok(answer) => found.extend(addresses_of(target, &answer.entries)),
+                Err(why) => failed = Some((why, is_of_kind)),
+            }
+        }
+        match failed {
+            None => {}
+            Some((why, _)) if found.is_empty() => return Err(why),
+            Some((_, is_of_kind)) => {
+                let known = before.iter().filter(|entry| {
+                    entry.name == target && matches!(&entry.record, Record::Address(ip) if is_of_kind(ip))
+                });
+                found.extend(known.cloned());
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The addresses of a name, or of what it is another name for, under the name that was asked for.
+fn addresses_of(name: &str, entries: &[Entry]) -> Vec<Entry> {
+    let mut names = BTreeSet::from([name]);
+    loop {
+        let others = entries.iter().filter_map(|entry| match &entry.record {
+            Record::Alias(other) if names.contains(entry.name.as_str()) => Some(other.as_str()),
+            _ => None,
+        });
+        let more: Vec<&str> = others.filter(|other| !names.contains(other)).collect();
+        if more.is_empty() {
+            break;
+        }
+        names.extend(more);
+    }
+    let is_its =
+        |entry: &&Entry| matches!(entry.record, Record::Address(_)) && names.contains(entry.name.as_str());
+    let under_its_name = |entry: &Entry| Entry { name: name.to_owned(), ..entry.clone() };
+    entries.iter().filter(is_its).map(under_its_name).collect()
 }
 
 fn addresses(entries: &[Entry]) -> impl Iterator<Item = (&String, IpAddr)> {
     entries.iter().filter_map(|entry| match entry.record {
         Record::Address(ip) => Some((&entry.name, ip)),
-        Record::Srv { .. } => None,
+        Record::Srv { .. } | Record::Alias(_) => None,
     })
 }
 
+/// What has no name is no target: so a record says that there is nobody.
 fn targets(entries: &[Entry]) -> impl Iterator<Item = (u16, u16, u16, &String)> {
     entries.iter().filter_map(|entry| match &entry.record {
-        Record::Srv { priority, weight, port, target } => Some((*priority, *weight, *port, target)),
-        Record::Address(_) => None,
+        Record::Srv { priority, weight, port, target } if !target.is_empty() => {
+            Some((*priority, *weight, *port, target))
+        }
+        Record::Srv { .. } | Record::Address(_) | Record::Alias(_) => None,
     })
 }
 

@@ -13,7 +13,14 @@ pub(crate) enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
     Address(IpAddr),
-    Srv { priority: u16, weight: u16, port: u16, target: String },
+    /// It is another name for this one.
+    Alias(String),
+    Srv {
+        priority: u16,
+        weight: u16,
+        port: u16,
+        target: String,
+    },
 }
 
 /// A record, whose it is, and how long it lives in seconds.
@@ -28,12 +35,16 @@ pub(crate) struct Answer {
     pub(crate) id: u16,
     pub(crate) is_truncated: bool,
     pub(crate) code: u8,
-    /// What was answered, and what was told beside it.
+    /// What was asked for.
     pub(crate) entries: Vec<Entry>,
+    /// What was told beside it, which may be about anybody: name servers have addresses too.
+    pub(crate) beside: Vec<Entry>,
 }
 
 const CLASS_IN: u16 = 1;
 const OPT: u16 = 41;
+/// The length of what we add to a question.
+const EXTENSION: usize = 11;
 /// So large may answers be over UDP; larger ones come over TCP.
 const UDP_SIZE: u16 = 4096;
 /// A name has at most so many parts, pointers included; one that has more goes round in circles.
@@ -61,6 +72,15 @@ pub(crate) fn question(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
     (name.len() <= 253).then_some(out)
 }
 
+/// The same question without what old servers do not understand.
+pub(crate) fn plain(question: &[u8]) -> Vec<u8> {
+    let mut out = question[..question.len().saturating_sub(EXTENSION)].to_vec();
+    if let Some(more) = out.get_mut(10..12) {
+        more.fill(0);
+    }
+    out
+}
+
 /// Nothing if it is no answer.
 pub(crate) fn answer(bytes: &[u8]) -> Option<Answer> {
     let mut reader = Reader { bytes, at: 0 };
@@ -74,12 +94,15 @@ pub(crate) fn answer(bytes: &[u8]) -> Option<Answer> {
         reader.name()?;
         reader.skip(4)?;
     }
-    let count = usize::from(answers) + usize::from(authorities) + usize::from(more);
-    let mut entries = Vec::new();
-    for _ in 0..count {
-        entries.extend(reader.entry()?);
-    }
-    Some(Answer { id, is_truncated: flags & 0x0200 != 0, code: (flags & 0xf) as u8, entries })
+    let mut section = |count: u16| -> Option<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            entries.extend(reader.entry()?);
+        }
+        Some(entries)
+    };
+    let (entries, _authorities, beside) = (section(answers)?, section(authorities)?, section(more)?);
+    Some(Answer { id, is_truncated: flags & 0x0200 != 0, code: (flags & 0xf) as u8, entries, beside })
 }
 
 struct Reader<'a> {
@@ -141,6 +164,7 @@ impl Reader<'_> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len())?;
         let record = match (kind, class, length) {
             (1, CLASS_IN, 4) => Some(Record::Address(Ipv4Addr::from(self.take::<4>()?).into())),
+            (5, CLASS_IN, _) => Some(Record::Alias(self.name()?)),
             (28, CLASS_IN, 16) => Some(Record::Address(Ipv6Addr::from(self.take::<16>()?).into())),
             (33, CLASS_IN, 7..) => {
                 let (priority, weight, port) = (self.short()?, self.short()?, self.short()?);
@@ -155,15 +179,15 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Record, answer, question};
+    use super::{Kind, Record, answer, plain, question};
 
     #[test]
     fn an_answer_with_pointers_is_read_and_no_bytes_make_it_panic() {
-        let mut message = question(7, "_http._tcp.shop.example", Kind::Srv).unwrap();
+        let message = question(7, "_http._tcp.shop.example", Kind::Srv).unwrap();
         // One answer in place of what we added, which points back to the name that was asked for.
-        message.truncate(message.len() - 11);
+        let mut message = plain(&message);
         message[2] = 0x80;
-        (message[7], message[11]) = (1, 0);
+        message[7] = 1;
         message.extend_from_slice(&[
             0xc0, 12, 0, 33, 0, 1, 0, 0, 0, 5, 0, 11, 0, 1, 0, 2, 0x1f, 0x90, 2, b'h', b'1', 0xc0, 23,
         ]);

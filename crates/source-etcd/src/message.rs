@@ -9,6 +9,9 @@ pub(crate) struct Range {
     pub(crate) header: Header,
     #[serde(default)]
     pub(crate) kvs: Vec<Pair>,
+    /// How many there are, of which fewer may have been asked for.
+    #[serde(default, deserialize_with = "number")]
+    pub(crate) count: i64,
 }
 
 #[derive(Deserialize, Default)]
@@ -24,6 +27,9 @@ pub(crate) struct Pair {
     key: String,
     #[serde(default)]
     value: String,
+    /// When it was written or deleted.
+    #[serde(default, deserialize_with = "number")]
+    pub(crate) mod_revision: i64,
 }
 
 impl Pair {
@@ -82,6 +88,16 @@ pub(crate) fn keys_below(prefix: &str) -> Value {
         *last += 1;
     }
     json!({"key": BASE64.encode(prefix.as_bytes()), "range_end": BASE64.encode(&end)})
+}
+
+/// The one of them that was written last, and how many there are.
+pub(crate) fn newest_below(prefix: &str) -> Value {
+    let mut question = keys_below(prefix);
+    let only = json!({"limit": "1", "sort_order": "DESCEND", "sort_target": "MOD", "keys_only": true});
+    if let (Value::Object(question), Value::Object(only)) = (&mut question, only) {
+        question.extend(only);
+    }
+    question
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use http::Method;
@@ -7,7 +8,7 @@ use pilot_source_http::{Client, ClientError, ClientOptions, LineStream, Secret, 
 use pilot_source_store::{Documents, StoreOptions};
 use serde_json::{Value, json};
 
-use crate::message::{Line, Range, Token, keys_below};
+use crate::message::{Line, Range, Token, keys_below, newest_below};
 
 /// How etcd is followed.
 pub struct EtcdOptions {
@@ -32,8 +33,16 @@ struct Etcd {
     prefix: String,
     user: Option<(String, String)>,
     alive: Duration,
-    /// At which revision the last session began.
-    begun_at: i64,
+    contact: Contact,
+    known: Known,
+}
+
+/// What was told last.
+#[derive(Default)]
+struct Known {
+    /// Of the last change.
+    revision: i64,
+    keys: BTreeSet<String>,
 }
 
 impl EtcdSource {
@@ -41,7 +50,8 @@ impl EtcdSource {
         let EtcdOptions { store, client, prefix, user, alive } = options;
         let client = Client::new(client)?;
         let prefix = format!("{}/", prefix.trim_end_matches('/'));
-        Ok(Self { store, etcd: Etcd { client, prefix, user, alive, begun_at: 0 } })
+        let contact = store.contact.clone();
+        Ok(Self { store, etcd: Etcd { client, prefix, user, alive, contact, known: Known::default() } })
     }
 }
 
@@ -61,10 +71,13 @@ impl Source for EtcdSource {
 
 impl Session<Documents> for Etcd {
     async fn follow(&mut self, teller: &mut Teller<Documents>) -> Ended {
-        match self.watch(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 
@@ -75,29 +88,37 @@ impl Etcd {
         self.authenticate().await.map_err(Ended::lost)?;
         let range = self.ask("/v3/kv/range", keys_below(&self.prefix)).await.map_err(Ended::lost)?;
         let range: Range = range.json().map_err(Ended::lost)?;
-        let begun_at = range.header.revision;
-        if begun_at < std::mem::replace(&mut self.begun_at, begun_at) {
+        let revision = range.header.revision;
+        if revision < self.known.revision {
             // Its state is another one than before.
             teller.shelf.doubt(Suspicion::KnowsLess);
         }
-        let next = begun_at + 1;
         let mut documents = Vec::new();
         for pair in &range.kvs {
             documents
                 .push((self.below(&pair.key().map_err(Ended::lost)?), pair.value().map_err(Ended::lost)?));
         }
-        let mut request = keys_below(&self.prefix);
-        request["start_revision"] = json!(next.to_string());
-        let request = json!({"create_request": request}).to_string();
-        let lines = self.client.lines(Method::POST, "/v3/watch", request.into()).await;
-        let mut lines = lines.map_err(Ended::lost)?;
+        self.known = Known { revision, keys: documents.iter().map(|(key, _)| key.clone()).collect() };
+        let mut lines = self.changes_from_now_on().await.map_err(Ended::lost)?;
         let batch = teller.shelf.replace(documents);
         teller.tell(batch).await?;
         loop {
-            let line = teller.until(self.line(&mut lines)).await?.map_err(Ended::lost)?;
-            let batch = self.changes(&line, &mut teller.shelf).map_err(Ended::lost)?;
-            teller.tell(batch).await?;
+            match teller.until(self.line(&mut lines)).await?.map_err(Ended::lost)? {
+                Some(line) => {
+                    let batch = self.take(&line, &mut teller.shelf).map_err(Ended::lost)?;
+                    teller.tell(batch).await?;
+                }
+                None => lines = self.changes_from_now_on().await.map_err(Ended::lost)?,
+            }
         }
+    }
+
+    /// A watch of what is not known yet.
+    async fn changes_from_now_on(&self) -> Result<LineStream, ClientError> {
+        let mut request = keys_below(&self.prefix);
+        request["start_revision"] = json!(self.known.revision.saturating_add(1).to_string());
+        let request = json!({"create_request": request}).to_string();
+        self.client.lines(Method::POST, "/v3/watch", request.into()).await
     }
 
     /// Asks for a token, which etcd forgets after a while; the next session asks for another.
@@ -112,22 +133,26 @@ impl Etcd {
     }
 
     /// The next line of a watch. One that is silent may be broken, or its server cut off from the others: so it is asked
-    /// something that most of them have to agree on.
-    async fn line(&self, lines: &mut LineStream) -> Result<String, ClientError> {
+    /// something that most of them have to agree on. If that is something new, the watch has been forgotten on the way, and
+    /// there is no line.
+    async fn line(&self, lines: &mut LineStream) -> Result<Option<String>, ClientError> {
         let mut next = std::pin::pin!(lines.next());
         loop {
             tokio::select! {
-                line = &mut next => return line,
+                line = &mut next => return line.map(Some),
                 () = tokio::time::sleep(self.alive) => {
-                    let mut count = keys_below(&self.prefix);
-                    count["count_only"] = json!(true);
-                    self.ask("/v3/kv/range", count).await?;
+                    let newest: Range = self.ask("/v3/kv/range", newest_below(&self.prefix)).await?.json()?;
+                    self.contact.heard();
+                    let is_newer = newest.kvs.iter().any(|pair| pair.mod_revision > self.known.revision);
+                    if is_newer || usize::try_from(newest.count) != Ok(self.known.keys.len()) {
+                        return Ok(None);
+                    }
                 }
             }
         }
     }
 
-    fn changes(&self, line: &str, documents: &mut Documents) -> Result<Batch, String> {
+    fn take(&mut self, line: &str, documents: &mut Documents) -> Result<Batch, String> {
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let Some(watched) = line.result.filter(|watched| !watched.canceled) else {
             return Err(format!("the watch is over: {}", line.error));
@@ -135,11 +160,18 @@ impl Etcd {
         let mut batch = Batch::default();
         for event in watched.events {
             let key = self.below(&event.kv.key()?);
-            let one = match event.kind.as_str() {
-                "DELETE" => documents.remove(&key),
-                _ => documents.put(&key, &event.kv.value()?),
-            };
-            batch.extend(one);
+            self.known.revision = self.known.revision.max(event.kv.mod_revision);
+            batch.extend(match event.kind.as_str() {
+                "DELETE" => {
+                    self.known.keys.remove(&key);
+                    documents.remove(&key)
+                }
+                _ => {
+                    let batch = documents.put(&key, &event.kv.value()?);
+                    self.known.keys.insert(key);
+                    batch
+                }
+            });
         }
         Ok(batch)
     }

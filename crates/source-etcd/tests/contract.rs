@@ -1,6 +1,7 @@
 //! The contract of stores on a real etcd.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,13 +13,13 @@ use pilot_source::contract::{Follower, Server, free_port};
 use pilot_source_etcd::{EtcdOptions, EtcdSource};
 use pilot_source_http::{Client, ClientOptions, ServerAddress};
 use pilot_source_store::StoreOptions;
-use pilot_source_store::contract::{StoreRig, check_store, rule};
+use pilot_source_store::contract::{Seen, StoreRig, Written, check_store, check_store_load, rule};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 struct Etcd {
-    _server: Server,
+    server: Server,
     address: SocketAddr,
     client: Client,
     user: Option<(String, String)>,
@@ -50,7 +51,7 @@ impl Etcd {
         let scratch = tempfile::tempdir().unwrap();
         let (address, peer) = (SocketAddr::from(([127, 0, 0, 1], free_port())), free_port());
         let data = scratch.path().join("etcd");
-        let mut server = Server::start(move || {
+        let server = Server::start(move || {
             let mut command = Command::new("etcd");
             let peer = format!("http://127.0.0.1:{peer}");
             command
@@ -63,10 +64,15 @@ impl Etcd {
             command
         });
         let client = Client::new(ClientOptions { patience: Duration::from_secs(10), ..at(address) }).unwrap();
-        let asked = client.clone();
+        let mut etcd = Self { server, address, client, user: None, _scratch: scratch };
+        etcd.until_ready().await;
+        Some(etcd)
+    }
+
+    async fn until_ready(&mut self) {
+        let asked = self.client.clone();
         let is_ready = || async { asked.page("/health", Duration::ZERO).await.is_ok() };
-        server.until("etcd answers", is_ready).await;
-        Some(Self { _server: server, address, client, user: None, _scratch: scratch })
+        self.server.until("etcd answers", is_ready).await;
     }
 
     fn follow_at(&self, client: ClientOptions) -> Box<dyn Source> {
@@ -88,14 +94,23 @@ impl Etcd {
         self.ask("/v3/auth/enable", json!({})).await;
     }
 
-    async fn ask(&self, path: &str, body: Value) {
+    async fn ask(&self, path: &str, body: Value) -> Value {
         let answer =
             self.client.ask(Method::POST, path, body.to_string().into(), Duration::ZERO).await.unwrap();
         assert!(answer.status.is_success(), "{path}: {} {:?}", answer.status, answer.body);
+        answer.json().unwrap()
     }
 }
 
+fn key_of(key: &str) -> String {
+    BASE64.encode(format!("/istio/config/{key}").as_bytes())
+}
+
 impl StoreRig for Etcd {
+    fn about(&self) -> &'static str {
+        "etcd 3.4"
+    }
+
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
         self.follow_at(at(server))
     }
@@ -104,22 +119,55 @@ impl StoreRig for Etcd {
         Some(self.address)
     }
 
+    fn stream(&self) -> &'static str {
+        "/v3/watch"
+    }
+
     async fn put(&mut self, key: &str, bytes: &[u8]) -> bool {
-        let key = BASE64.encode(format!("/istio/config/{key}").as_bytes());
-        self.ask("/v3/kv/put", json!({"key": key, "value": BASE64.encode(bytes)})).await;
+        self.ask("/v3/kv/put", json!({"key": key_of(key), "value": BASE64.encode(bytes)})).await;
         true
     }
 
+    async fn put_if(&mut self, key: &str, seen: Seen, bytes: &[u8]) -> Option<Written> {
+        let version = if let Seen::Version(version) = seen { version } else { 0 };
+        let compare = json!({"key": key_of(key), "target": "MOD", "result": "EQUAL", "modRevision": version.to_string()});
+        let put = json!({"requestPut": {"key": key_of(key), "value": BASE64.encode(bytes)}});
+        let answer = self.ask("/v3/kv/txn", json!({"compare": [compare], "success": [put]})).await;
+        if answer["succeeded"] != true {
+            return Some(Written::Conflict);
+        }
+        Some(Written::Version(answer["header"]["revision"].as_str().unwrap().parse().unwrap()))
+    }
+
     async fn delete(&mut self, key: &str) {
-        let key = BASE64.encode(format!("/istio/config/{key}").as_bytes());
-        self.ask("/v3/kv/deleterange", json!({"key": key})).await;
+        self.ask("/v3/kv/deleterange", json!({"key": key_of(key)})).await;
+    }
+
+    async fn list(&mut self) -> BTreeSet<String> {
+        let end = BASE64.encode(b"/istio/config0");
+        let answer =
+            self.ask("/v3/kv/range", json!({"key": key_of(""), "range_end": end, "keys_only": true})).await;
+        let key = |pair: &Value| {
+            let key = BASE64.decode(pair["key"].as_str().unwrap().as_bytes()).unwrap();
+            String::from_utf8_lossy(&key).trim_start_matches("/istio/config/").to_owned()
+        };
+        answer["kvs"].as_array().into_iter().flatten().map(key).collect()
+    }
+
+    async fn restart(&mut self) -> Option<bool> {
+        self.server.stop().await;
+        self.server.start_again();
+        self.until_ready().await;
+        Some(true)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcds_keys_are_a_store_of_rules() {
+async fn etcds_keys_keep_the_contract_of_stores() {
     let Some(mut etcd) = Etcd::start().await else { return };
     check_store(&mut etcd).await;
+    etcd.delete("first").await;
+    check_store_load(&mut etcd).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@ use crate::message::{Answer, Applications, Summary};
 pub struct EurekaOptions {
     pub registry: RegistryOptions,
     pub client: ClientOptions,
-    /// How often it is asked what changed; not more often than ten times a second.
+    /// How often it is asked what changed; not more often than ten times a second, nor less than once a minute.
     pub every: Duration,
 }
 
@@ -32,7 +32,10 @@ struct Eureka {
 impl EurekaSource {
     pub fn open(options: EurekaOptions) -> Result<Self, TlsError> {
         let EurekaOptions { registry, client, every } = options;
-        Ok(Self { registry, eureka: Eureka { client: Client::new(client)?, every: every.max(SHORTEST) } })
+        Ok(Self {
+            registry,
+            eureka: Eureka { client: Client::new(client)?, every: every.clamp(SHORTEST, SELDOM) },
+        })
     }
 }
 
@@ -52,10 +55,13 @@ impl Source for EurekaSource {
 
 impl Session for Eureka {
     async fn follow(&mut self, teller: &mut Teller) -> Ended {
-        match self.ask(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.ask(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 
@@ -94,6 +100,18 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// Asked more often, a server would only be kept busy: it makes its pages anew every thirty seconds.
 const SHORTEST: Duration = Duration::from_millis(100);
 
+/// What servers answer that tell no changes: Netflix's where that is switched off, and those that never knew how.
+const NO_CHANGES: [StatusCode; 4] = [
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::NOT_IMPLEMENTED,
+];
+
+/// A server tells changes for three minutes. Whoever asks less often misses some, and the sum of all statuses does not show it
+/// where only metadata are different.
+const SELDOM: Duration = Duration::from_secs(60);
+
 /// Where a server tells no changes, everything is asked for. It may be very much.
 const WHOLE: Duration = Duration::from_secs(5);
 
@@ -108,7 +126,7 @@ impl Eureka {
             teller.until(tokio::time::sleep(self.every)).await?;
             let answer = match self.client.page("/apps/delta", Duration::ZERO).await {
                 Ok(answer) => answer,
-                Err(error) if error.status() == Some(StatusCode::FORBIDDEN) => {
+                Err(error) if error.status().is_some_and(|status| NO_CHANGES.contains(&status)) => {
                     return self.ask_for_everything(teller).await;
                 }
                 Err(error) => return Err(Ended::lost(error)),

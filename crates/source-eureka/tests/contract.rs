@@ -8,7 +8,7 @@ use http::Method;
 use pilot_model::Object;
 use pilot_source::contract::{
     Condition, Follower, Mirror, Registered, RegistryRig, Server, check_bad, check_load, check_registry,
-    free_port, wanted,
+    free_port, garbled, wanted,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_eureka::{EurekaOptions, EurekaSource};
@@ -108,7 +108,8 @@ impl RegistryRig for Eureka {
             "leaseInfo": {"renewalIntervalInSecs": 30, "durationInSecs": 3600},
         }});
         let path = format!("/apps/{app}");
-        let answer = self.client.ask(Method::POST, &path, body.to_string().into(), Duration::ZERO).await;
+        let body = garbled(&body.to_string()).into();
+        let answer = self.client.ask(Method::POST, &path, body, Duration::ZERO).await;
         answer.unwrap().status.is_success()
     }
 

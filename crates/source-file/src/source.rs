@@ -17,6 +17,8 @@ use crate::watch::{Interest, Touched, Watch, may_lead_on};
 pub struct FileSource {
     folder: Folder,
     watch: Watch,
+    /// How often it is looked at without a word of the kernel.
+    every: Option<Duration>,
 }
 
 /// Why a folder cannot be followed.
@@ -41,7 +43,13 @@ impl FileSource {
             return Err(OpenError::Folder { path: root, error });
         }
         let watch = Watch::new(interest(&root))?;
-        Ok(Self { folder: Folder::new(root, options), watch })
+        Ok(Self { folder: Folder::new(root, options), watch, every: None })
+    }
+
+    /// Looks at the whole folder so often too, for file systems of which the kernel tells nothing.
+    #[must_use]
+    pub fn polled(self, every: Duration) -> Self {
+        Self { every: Some(every), ..self }
     }
 }
 
@@ -61,7 +69,7 @@ impl Source for FileSource {
     }
 
     fn run(self: Box<Self>, sink: Sink) -> Running {
-        let Self { mut folder, mut watch } = *self;
+        let Self { mut folder, mut watch, every } = *self;
         Box::pin(async move {
             let mut touched = Touched::anything();
             loop {
@@ -79,9 +87,17 @@ impl Source for FileSource {
                     touched = watch.next() => touched,
                     () = sink.closed() => return,
                     () = second_look(&folder.doubted) => Touched::default(),
+                    () = time_passed(every) => Touched::anything(),
                 };
             }
         })
+    }
+}
+
+async fn time_passed(span: Option<Duration>) {
+    match span {
+        Some(span) => tokio::time::sleep(span).await,
+        None => std::future::pending().await,
     }
 }
 

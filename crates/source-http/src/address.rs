@@ -1,6 +1,6 @@
 use std::fmt;
 
-use data_encoding::BASE64;
+use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
 
@@ -23,8 +23,8 @@ pub enum AddressError {
 }
 
 impl ServerAddress {
-    /// Reads `http://user:password@host:port/prefix`; user and password become an authorization. Without a scheme it is
-    /// plain HTTP.
+    /// Reads `http://user:password@host:port/prefix`; user and password become an authorization, in which `%2F` is a slash.
+    /// Without a scheme it is plain HTTP.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let text = text.trim();
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
@@ -38,7 +38,7 @@ impl ServerAddress {
             None => (None, authority),
         };
         let authorization =
-            user.map(|user| HeaderValue::from_str(&format!("Basic {}", BASE64.encode(user.as_bytes()))));
+            user.map(|user| HeaderValue::from_str(&format!("Basic {}", BASE64.encode(&decoded(user)))));
         let mut authorization = authorization.transpose().map_err(|_| AddressError::Form)?;
         authorization.iter_mut().for_each(|value| value.set_sensitive(true));
         let base: Uri = format!("{scheme}://{host}{path}").parse().map_err(|_| AddressError::Form)?;
@@ -87,8 +87,30 @@ pub fn encoded(text: &str) -> String {
     each.collect()
 }
 
+/// The opposite; what is no such code stays as it is.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let digits = behind.get(..2).filter(|_| *first == b'%');
+        match digits.and_then(|digits| HEXLOWER_PERMISSIVE.decode(digits).ok()) {
+            Some(byte) => {
+                out.extend(byte);
+                rest = &behind[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
+    use data_encoding::BASE64;
+
     use super::{ServerAddress, encoded};
 
     #[test]
@@ -102,6 +124,13 @@ mod tests {
             address.page("/apps?x=1").unwrap().to_string(),
             "https://eureka.example.com:8761/eureka/apps?x=1"
         );
+    }
+
+    #[test]
+    fn a_password_may_have_any_characters() {
+        let address = ServerAddress::parse("http://pilot:a%2fb%2Cc%25d%zz%4@eureka:8761/eureka").unwrap();
+        let expected = format!("Basic {}", BASE64.encode(b"pilot:a/b,c%d%zz%4"));
+        assert_eq!(address.authorization().unwrap(), expected.as_str());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
@@ -105,7 +105,7 @@ struct Question<'a> {
     body: Bytes,
     accept: &'static str,
     /// A header of the server's own.
-    own: Option<(&'static str, &'static str)>,
+    own: Option<(&'static str, HeaderValue)>,
 }
 
 impl<'a> Question<'a> {
@@ -114,10 +114,42 @@ impl<'a> Question<'a> {
     }
 }
 
+type Pool = legacy::Client<Connector, Full<Bytes>>;
+
+/// Connections that are kept for the next question, and how often they were thrown away.
+#[derive(Clone)]
+struct Connections {
+    connector: Connector,
+    kept: Arc<Mutex<(u64, Pool)>>,
+}
+
+impl Connections {
+    fn new(connector: Connector) -> Self {
+        let kept = Arc::new(Mutex::new((0, pool(&connector))));
+        Self { connector, kept }
+    }
+
+    fn now(&self) -> (u64, Pool) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One of these has led nowhere, and the others may not either: the next question gets a new one.
+    fn throw_away(&self, these: u64) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.0 == these {
+            *kept = (these + 1, pool(&self.connector));
+        }
+    }
+}
+
+fn pool(connector: &Connector) -> Pool {
+    legacy::Client::builder(TokioExecutor::new()).build(connector.clone())
+}
+
 /// Asks one of several servers; from one that fails it turns to the next.
 #[derive(Clone)]
 pub struct Client {
-    pool: Pool<Connector, Full<Bytes>>,
+    connections: Connections,
     servers: Arc<[(ServerAddress, Arc<str>)]>,
     current: Arc<AtomicUsize>,
     secret: Known,
@@ -130,10 +162,10 @@ impl Client {
         let ClientOptions { servers, secret, tls, patience, most_bytes } = options;
         let is_tls = servers.iter().any(ServerAddress::is_tls);
         let tls = if is_tls { Some(tls.connector(&[])?) } else { None };
-        let pool = Pool::builder(TokioExecutor::new()).build(Connector { tls });
+        let connections = Connections::new(Connector { tls });
         let named = servers.into_iter().map(|server| (server.clone(), Arc::from(server.to_string())));
         let (servers, current, secret) = (named.collect(), Arc::default(), Known::new(secret));
-        Ok(Self { pool, servers, current, secret, patience, most_bytes })
+        Ok(Self { connections, servers, current, secret, patience, most_bytes })
     }
 
     /// The same, with another word on who we are. Both turn to the next server together.
@@ -170,10 +202,13 @@ impl Client {
 
     async fn put_once(&self, question: Question<'_>, wait: Duration) -> Result<Answer, ClientError> {
         let patience = self.patience + wait;
-        let (at, asked) = (self.current.load(Ordering::Relaxed), self.exchange(question));
-        let answer = match tokio::time::timeout(patience, asked).await {
+        let (at, (these, pool)) = (self.asked(), self.connections.now());
+        let answer = match tokio::time::timeout(patience, self.exchange(&pool, question)).await {
             Ok(answer) => answer,
-            Err(_) => Err(ClientError::Slow { server: self.server(at), patience }),
+            Err(_) => {
+                self.connections.throw_away(these);
+                Err(ClientError::Slow { server: self.server(at), patience })
+            }
         };
         let failed = match &answer {
             Ok(answer) => answer.status.is_server_error(),
@@ -196,8 +231,21 @@ impl Client {
         path: &str,
         header: (&'static str, &'static str),
     ) -> Result<Answer, ClientError> {
-        let question = Question { own: Some(header), ..Question::new(Method::GET, path, Bytes::new()) };
+        let own = Some((header.0, HeaderValue::from_static(header.1)));
+        let question = Question { own, ..Question::new(Method::GET, path, Bytes::new()) };
         self.put(question, Duration::ZERO).await?.ok()
+    }
+
+    /// A page in any form, unless it is still the one with this tag.
+    pub async fn page_unless(
+        &self,
+        path: &str,
+        tag: Option<&HeaderValue>,
+    ) -> Result<Option<Answer>, ClientError> {
+        let own = tag.map(|tag| ("if-none-match", tag.clone()));
+        let question = Question { accept: "*/*", own, ..Question::new(Method::GET, path, Bytes::new()) };
+        let answer = self.put(question, Duration::ZERO).await?;
+        if answer.status == StatusCode::NOT_MODIFIED { Ok(None) } else { answer.ok().map(Some) }
     }
 
     /// A stream of events that the server sends for as long as it likes.
@@ -222,12 +270,15 @@ impl Client {
     }
 
     async fn stream_once(&self, question: Question<'_>) -> Result<LineStream, ClientError> {
-        let at = self.current.load(Ordering::Relaxed);
+        let at = self.asked();
         let request = self.request(at, question)?;
         let (server, patience) = (self.server(at), self.patience);
-        let begun = tokio::time::timeout(patience, self.begin(at, request)).await;
-        let begun =
-            begun.unwrap_or_else(|_| Err(ClientError::Slow { server: Arc::clone(&server), patience }));
+        let (these, pool) = self.connections.now();
+        let begun = tokio::time::timeout(patience, self.begin(&pool, at, request)).await;
+        let begun = begun.unwrap_or_else(|_| {
+            self.connections.throw_away(these);
+            Err(ClientError::Slow { server: Arc::clone(&server), patience })
+        });
         let begun = begun.and_then(|response| match response.status() {
             StatusCode::OK => Ok(LineStream::new(response.into_body(), Arc::clone(&server))),
             status => Err(ClientError::Refused { server, status }),
@@ -238,17 +289,23 @@ impl Client {
         begun
     }
 
-    /// The next one is asked from now on, unless somebody has turned already.
-    fn turn_from(&self, at: usize) {
+    /// Which server is asked now.
+    pub fn asked(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// The next one is asked from now on, unless somebody has turned already. Whoever learns nothing from a server that
+    /// answers should do that: it may be none of those that were meant.
+    pub fn turn_from(&self, at: usize) {
         let next = (at + 1) % self.servers.len().max(1);
         // Who lost this race finds that another has done it.
         let _done = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    async fn exchange(&self, question: Question<'_>) -> Result<Answer, ClientError> {
-        let at = self.current.load(Ordering::Relaxed);
+    async fn exchange(&self, pool: &Pool, question: Question<'_>) -> Result<Answer, ClientError> {
+        let at = self.asked();
         let request = self.request(at, question)?;
-        let response = self.begin(at, request).await?;
+        let response = self.begin(pool, at, request).await?;
         let (parts, body) = response.into_parts();
         let server = self.server(at);
         let body = Limited::new(body, self.most_bytes).collect().await;
@@ -270,7 +327,7 @@ impl Client {
         headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(JSON));
         if let Some((name, value)) = own {
-            headers.insert(name, HeaderValue::from_static(value));
+            headers.insert(name, value);
         }
         if let Some(value) = address.authorization() {
             headers.insert(AUTHORIZATION, value.clone());
@@ -283,10 +340,11 @@ impl Client {
 
     async fn begin(
         &self,
+        pool: &Pool,
         at: usize,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, ClientError> {
-        let asked = self.pool.request(request).await;
+        let asked = pool.request(request).await;
         asked.map_err(|error| ClientError::Reach { server: self.server(at), why: deepest(&error) })
     }
 

@@ -11,6 +11,7 @@ use http::uri::Scheme;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -21,6 +22,12 @@ use crate::tls::{TlsError, TlsFiles};
 
 /// A server that does not even take a connection for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection that says nothing may have been forgotten on the way, or with the machine at its end. The kernel asks
+/// about that, and gives up before the longest question of any adapter is over.
+const QUIET: Duration = Duration::from_secs(15);
+const BETWEEN: Duration = Duration::from_secs(5);
+const GIVE_UP: Duration = Duration::from_secs(30);
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<TokioIo<Stream>>> + Send>>;
 
@@ -80,6 +87,9 @@ async fn connect_to(uri: &Uri, tls: Option<TlsConnector>) -> io::Result<Stream> 
     let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let stream = TcpStream::connect((host.as_str(), port)).await?;
     stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(QUIET).with_interval(BETWEEN))?;
+    socket.set_tcp_user_timeout(Some(GIVE_UP))?;
     match tls {
         None => Ok(Stream::Plain(stream)),
         Some(tls) => {

@@ -1,6 +1,7 @@
 //! Answers that go on for as long as the server likes: lines, and events that servers send.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use http_body_util::BodyExt as _;
@@ -54,6 +55,11 @@ impl LineStream {
                 }
             }
         }
+    }
+
+    /// Nothing has come for so long that nothing will.
+    pub fn silent(&self, patience: Duration) -> ClientError {
+        ClientError::Slow { server: Arc::clone(&self.server), patience }
     }
 
     /// Something is wrong with what came.

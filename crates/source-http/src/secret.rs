@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use data_encoding::BASE64;
 use http::HeaderValue;
 use http::header::HeaderName;
 
@@ -13,8 +14,17 @@ use http::header::HeaderName;
 pub struct Secret {
     pub(crate) name: HeaderName,
     pub(crate) value: HeaderValue,
-    /// Where it stands, and what a server wants to read before it.
-    file: Option<Arc<(PathBuf, String)>>,
+    /// Where it stands, and how it is said.
+    file: Option<Arc<(PathBuf, Form)>>,
+}
+
+/// What becomes of a text in a file.
+#[derive(Clone)]
+enum Form {
+    /// It stands behind a word that the server wants there.
+    Behind(String),
+    /// It is `user:password`.
+    Login,
 }
 
 impl Secret {
@@ -25,15 +35,24 @@ impl Secret {
 
     /// What stands in a file, behind a word that the server wants there; nothing if that cannot stand in a header.
     pub fn read(name: &'static str, before: &str, path: &Path) -> std::io::Result<Option<Self>> {
-        let secret = Self::new(name, &said(before, path)?);
-        let file = Arc::new((path.to_owned(), before.to_owned()));
+        Self::of(name, path, Form::Behind(before.to_owned()))
+    }
+
+    /// The `user:password` that stands in a file, as servers want to read it.
+    pub fn login(path: &Path) -> std::io::Result<Option<Self>> {
+        Self::of("authorization", path, Form::Login)
+    }
+
+    fn of(name: &'static str, path: &Path, form: Form) -> std::io::Result<Option<Self>> {
+        let secret = Self::new(name, &said(&form, path)?);
+        let file = Arc::new((path.to_owned(), form));
         Ok(secret.map(|secret| Self { file: Some(file), ..secret }))
     }
 
     /// As its file says it now, if that can be read.
     fn again(&self) -> Option<HeaderValue> {
-        let (path, before) = &**self.file.as_ref()?;
-        header(&said(before, path).ok()?)
+        let (path, form) = &**self.file.as_ref()?;
+        header(&said(form, path).ok()?)
     }
 }
 
@@ -43,8 +62,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-fn said(before: &str, path: &Path) -> std::io::Result<String> {
-    Ok(format!("{before}{}", std::fs::read_to_string(path)?.trim()))
+fn said(form: &Form, path: &Path) -> std::io::Result<String> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(match form {
+        Form::Behind(before) => format!("{before}{}", text.trim()),
+        Form::Login => format!("Basic {}", BASE64.encode(text.trim().as_bytes())),
+    })
 }
 
 fn header(value: &str) -> Option<HeaderValue> {

@@ -181,3 +181,30 @@ async fn a_token_that_is_refused_is_read_again() {
     std::fs::remove_file(file).unwrap();
     assert!(client.page("/", Duration::ZERO).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_login_stands_in_a_file_and_is_read_again_when_it_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("login");
+    std::fs::write(&file, "pilot:old\n").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = ServerAddress::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        // `pilot:new`
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = vec![0; 4096];
+            let read = stream.read(&mut asked).await.unwrap();
+            let is_known =
+                String::from_utf8_lossy(&asked[..read]).contains("authorization: Basic cGlsb3Q6bmV3");
+            let status = if is_known { "200 OK" } else { "401 No" };
+            let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+        }
+    });
+    let secret = Secret::login(&file).unwrap();
+    let client = Client::new(ClientOptions { secret, ..ClientOptions::new(vec![server]) }).unwrap();
+    assert_eq!(client.get("/", Duration::ZERO).await.unwrap().status, 401);
+    std::fs::write(&file, "pilot:new\n").unwrap();
+    assert_eq!(client.get("/", Duration::ZERO).await.unwrap().status, 200);
+}

@@ -110,8 +110,8 @@ fn escaped(text: &str) -> String {
 }
 
 /// Kubernetes' own kinds, of which services are made.
-pub(crate) const PLATFORM: [Kind; 5] =
-    [Kind::Namespace, Kind::Node, Kind::Service, Kind::Pod, Kind::EndpointSlice];
+pub(crate) const PLATFORM: [Kind; 6] =
+    [Kind::Namespace, Kind::Node, Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Secret];
 
 /// Without these it is better to serve nobody: whom there is to call, and who may.
 pub(crate) const VITAL: [Kind; 5] = [
@@ -151,6 +151,12 @@ pub(crate) fn platform(kind: Kind) -> Resource {
         Kind::Pod => {
             let fields = Some(Name::new("status.phase!=Succeeded,status.phase!=Failed"));
             Resource { fields, ..Resource::new("", "v1", "pods") }
+        }
+        // Those of Helm and tokens of accounts are large, many, and for nobody else.
+        Kind::Secret => {
+            let fields =
+                Some(Name::new("type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"));
+            Resource { fields, ..Resource::new("", "v1", "secrets") }
         }
         _ => Resource::new("", "v1", "services"),
     }

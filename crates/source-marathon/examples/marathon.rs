@@ -1,6 +1,6 @@
 //! A stand-in for Marathon, for `make demo-marathon`: it is told on its standard input what runs.
 //!
-//! `marathon PORT`; lines are `task APP ID ADDRESS VERSION` and `stop APP`.
+//! `marathon PORT`; lines are `task APP ID ADDRESS VERSION LABEL=VALUE…` and `stop APP`.
 #![allow(clippy::unwrap_used, reason = "a demo that cannot go on ends")]
 
 #[path = "../tests/contract/standin.rs"]
@@ -20,10 +20,12 @@ async fn main() {
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         match line.split_whitespace().collect::<Vec<_>>()[..] {
-            ["task", app, id, address, version] => {
+            ["task", app, id, address, version, ref labels @ ..] => {
                 let at: SocketAddr = address.parse().unwrap();
                 let instance = Registered::new(app, id, at.port()).with("version", version);
                 let instance = instance.with("protocol", "http").with("istio-service-port", "80");
+                let labels = labels.iter().filter_map(|label| label.split_once('='));
+                let instance = labels.fold(instance, |instance, (key, value)| instance.with(key, value));
                 let instance = Registered { address: at.ip().to_string(), ..instance };
                 standin.put(app, &instance, Condition::Well);
             }

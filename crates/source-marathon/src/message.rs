@@ -88,6 +88,8 @@ struct HealthResult {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EventData {
     app_id: Option<String>,
+    /// What newer events about one instance say in its place.
+    run_spec_id: Option<String>,
     app_definition: Option<Defined>,
 }
 
@@ -98,7 +100,7 @@ struct Defined {
 
 impl EventData {
     pub(crate) fn app(self) -> Option<String> {
-        self.app_id.or(self.app_definition.map(|app| app.id))
+        self.app_id.or(self.run_spec_id).or(self.app_definition.map(|app| app.id))
     }
 }
 
@@ -213,8 +215,18 @@ fn instance(
 mod tests {
     use pilot_source::RegistryOptions;
 
-    use super::registration;
+    use super::{EventData, registration};
     use serde_json::json;
+
+    #[test]
+    fn events_say_in_several_ways_which_app_they_are_about() {
+        let said = |data: serde_json::Value| serde_json::from_value::<EventData>(data).unwrap().app();
+        assert_eq!(said(json!({"appId": "/shop", "taskStatus": "TASK_RUNNING"})).as_deref(), Some("/shop"));
+        let changed = json!({"instanceId": "shop.instance-1", "condition": "Running", "runSpecId": "/shop"});
+        assert_eq!(said(changed).as_deref(), Some("/shop"));
+        assert_eq!(said(json!({"appDefinition": {"id": "/shop"}})).as_deref(), Some("/shop"));
+        assert_eq!(said(json!({"eventType": "event_stream_attached"})), None);
+    }
 
     #[test]
     fn tasks_are_instances_at_their_host_or_at_their_own_address() {

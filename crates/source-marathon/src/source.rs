@@ -19,6 +19,8 @@ pub struct MarathonOptions {
     pub client: ClientOptions,
     /// How often a stream that is silent is tested.
     pub alive: Duration,
+    /// How often it is begun anew, and everything asked for: what events do not tell is found then.
+    pub anew: Duration,
 }
 
 /// A Marathon, or several of which one is asked.
@@ -30,12 +32,15 @@ pub struct MarathonSource {
 struct Marathon {
     client: Client,
     alive: Duration,
+    anew: Duration,
+    contact: Contact,
 }
 
 impl MarathonSource {
     pub fn open(options: MarathonOptions) -> Result<Self, TlsError> {
-        let MarathonOptions { registry, client, alive } = options;
-        Ok(Self { registry, marathon: Marathon { client: Client::new(client)?, alive } })
+        let MarathonOptions { registry, client, alive, anew } = options;
+        let (client, contact) = (Client::new(client)?, registry.contact.clone());
+        Ok(Self { registry, marathon: Marathon { client, alive, anew, contact } })
     }
 }
 
@@ -55,10 +60,13 @@ impl Source for MarathonSource {
 
 impl Session for Marathon {
     async fn follow(&mut self, teller: &mut Teller) -> Ended {
-        match self.watch(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 
@@ -70,6 +78,8 @@ enum Heard {
     App(Result<Answered, Ended>),
     /// Somebody is to be tried again.
     Time,
+    /// The stream is old.
+    Old,
 }
 
 /// An app by its id, and what was learnt of it.
@@ -79,6 +89,7 @@ type Answered = (String, Result<Option<Value>, ClientError>);
 struct Watch<'a> {
     marathon: &'a Marathon,
     events: EventStream,
+    begun: Instant,
     readings: Readings<Result<Option<Value>, ClientError>>,
     hosts: Hosts,
 }
@@ -88,22 +99,30 @@ struct Watch<'a> {
 struct Hosts(BTreeMap<String, BTreeSet<String>>);
 
 impl Marathon {
+    /// A stream of which nothing is heard may have been forgotten on the way, and events are not promised to be all there
+    /// is: so it is begun anew again and again.
     async fn watch(&self, teller: &mut Teller) -> Result<Never, Ended> {
+        loop {
+            let watch = self.begin(teller).await?;
+            watch.go_on(teller).await?;
+        }
+    }
+
+    async fn begin(&self, teller: &mut Teller) -> Result<Watch<'_>, Ended> {
         // The stream comes first: what changes while everything is listed is told, and looked at again.
         let events = self.client.events("/v2/events").await.map_err(Ended::lost)?;
         let answer = self.client.page("/v2/apps?embed=apps.tasks", Duration::ZERO).await;
         let apps = answer.and_then(|answer| answer.json::<Apps>()).map_err(Ended::lost)?.apps;
-        let mut watch =
-            Watch { marathon: self, events, readings: Readings::default(), hosts: Hosts::default() };
-        let known = apps.iter().filter_map(app_id).inspect(|id| _ = watch.hosts.add(id)).count();
+        let mut hosts = Hosts::default();
+        let known = apps.iter().filter_map(app_id).inspect(|id| _ = hosts.add(id)).count();
         if known == 0 && !apps.is_empty() {
             return Err(Ended::lost("the answer cannot be read: no app in it has an id"));
         }
-        let all = apps.into_iter().filter_map(|app| watch.hosts.registration(app, teller.shelf.options()));
+        let all = apps.into_iter().filter_map(|app| hosts.registration(app, teller.shelf.options()));
         let all: Vec<Registration> = all.collect();
         let batch = teller.shelf.replace(all);
         teller.tell(batch).await?;
-        watch.go_on(teller).await
+        Ok(Watch { marathon: self, events, begun: Instant::now(), readings: Readings::default(), hosts })
     }
 
     async fn app(client: Client, id: String) -> Result<Option<Value>, ClientError> {
@@ -118,7 +137,8 @@ impl Marathon {
 }
 
 impl Watch<'_> {
-    async fn go_on(mut self, teller: &mut Teller) -> Result<Never, Ended> {
+    /// Follows the stream until it is old.
+    async fn go_on(mut self, teller: &mut Teller) -> Result<(), Ended> {
         loop {
             let client = &self.marathon.client;
             self.readings.ask(|id| Marathon::app(client.clone(), id.to_owned()));
@@ -138,6 +158,7 @@ impl Watch<'_> {
                     }
                 }
                 Heard::Time => self.readings.try_again(Instant::now()),
+                Heard::Old => return Ok(()),
             }
             teller.tell(batch).await?;
         }
@@ -169,6 +190,7 @@ impl Watch<'_> {
             Some(read) = self.readings.next() => Heard::App(read),
             event = event(&mut self.events, self.marathon) => Heard::Event(event),
             () = until_due(due) => Heard::Time,
+            () = tokio::time::sleep_until(self.begun + self.marathon.anew) => Heard::Old,
         }
     }
 }
@@ -213,6 +235,7 @@ async fn event(events: &mut EventStream, marathon: &Marathon) -> Result<ServerEv
             event = &mut next => return event,
             () = tokio::time::sleep(marathon.alive) => {
                 marathon.client.page("/ping", Duration::ZERO).await?;
+                marathon.contact.heard();
             }
         }
     }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::rules::Conflict;
+use crate::rules::{Conflict, Expected};
 use crate::state::{Description, State};
 
 /// An instance with more to say than this has something else to do.
@@ -55,9 +55,18 @@ impl Api {
         let done = act(&mut state);
         let version = state.version();
         drop(state);
-        self.changed.send_if_modified(|old| std::mem::replace(old, version) != version);
+        tell(&self.changed, version);
         done
     }
+}
+
+/// Tells of a version, unless a newer one was told meanwhile.
+pub(crate) fn tell(changed: &watch::Sender<u64>, version: u64) {
+    changed.send_if_modified(|told| {
+        let is_newer = version > *told;
+        *told = version.max(*told);
+        is_newer
+    });
 }
 
 async fn authorized(Shared(api): Shared<Api>, request: Request, next: Next) -> Response {
@@ -136,8 +145,13 @@ struct Health {
 async fn health(
     Shared(api): Shared<Api>,
     Path((service, id)): Path<(String, String)>,
-    Json(Health { healthy }): Json<Health>,
+    body: axum::body::Bytes,
 ) -> Response {
+    // Whatever it says that it is: as for registrations.
+    let Health { healthy } = match serde_json::from_slice(&body) {
+        Ok(health) => health,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, error.to_string()),
+    };
     found(
         api.change(|state| state.describe(&service, &id, |description| description.healthy = Some(healthy))),
     )
@@ -149,14 +163,20 @@ struct Watch {
     wait: Option<u64>,
 }
 
+/// As soon as there is something else than the version that somebody has seen, or they have waited for long enough.
+async fn wait(api: &Api, Watch { after, wait }: Watch) {
+    let Some(after) = after else { return };
+    let patience = wait.map_or(LONGEST_WAIT, Duration::from_secs).min(LONGEST_WAIT);
+    let mut changed = api.changed.subscribe();
+    // Whoever has seen more than there is has seen it before we began anew.
+    let is_other = |version: &u64| *version != after;
+    // Whoever waited long enough is told what there is.
+    let _over = tokio::time::timeout(patience, changed.wait_for(is_other)).await;
+}
+
 /// All services; with `after`, as soon as there is something newer than that version.
-async fn services(Shared(api): Shared<Api>, Query(Watch { after, wait }): Query<Watch>) -> Response {
-    if let Some(after) = after {
-        let patience = wait.map_or(LONGEST_WAIT, Duration::from_secs).min(LONGEST_WAIT);
-        let mut changed = api.changed.subscribe();
-        // Whoever waited long enough is told what there is.
-        let _over = tokio::time::timeout(patience, changed.wait_for(|version| *version > after)).await;
-    }
+async fn services(Shared(api): Shared<Api>, Query(watch): Query<Watch>) -> Response {
+    wait(&api, watch).await;
     let state = api.state.lock();
     let services: Value = state.services().map(|name| (name.clone(), json!(state.instances(name)))).collect();
     Json(json!({"version": state.version(), "services": services})).into_response()
@@ -179,7 +199,8 @@ async fn instance(Shared(api): Shared<Api>, Path((service, id)): Path<(String, S
     }
 }
 
-async fn rules(Shared(api): Shared<Api>) -> Response {
+async fn rules(Shared(api): Shared<Api>, Query(watch): Query<Watch>) -> Response {
+    wait(&api, watch).await;
     let state = api.state.lock();
     let all: Value = state.rules.keys().map(|(key, version)| (key.clone(), json!(version))).collect();
     Json(json!({"version": state.version(), "rules": all})).into_response()
@@ -195,14 +216,18 @@ async fn rule(Shared(api): Shared<Api>, Path(key): Path<String>) -> Response {
     }
 }
 
-/// The version that a writer has seen: `If-Match: "7"`, or `If-None-Match: *` for none.
-fn expected(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
+/// The version that a writer has seen: `If-Match: "7"`, `If-Match: *` for any, or `If-None-Match: *` for none.
+fn expected(headers: &HeaderMap) -> Result<Expected, &'static str> {
     if headers.contains_key(header::IF_NONE_MATCH) {
-        return Ok(Some(0));
+        return Ok(Expected::Nothing);
     }
-    let Some(said) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let number = said.to_str().ok().and_then(|text| text.trim_matches('"').parse().ok());
-    number.map(Some).ok_or("If-Match is not a version such as \"7\"")
+    let Some(said) = headers.get(header::IF_MATCH) else { return Ok(Expected::Whatever) };
+    let said = said.to_str().unwrap_or_default().trim();
+    if said == "*" {
+        return Ok(Expected::Any);
+    }
+    let number = said.trim_matches('"').parse().ok();
+    number.map(Expected::Version).ok_or("If-Match is not a version such as \"7\"")
 }
 
 fn conflict(conflict: &Conflict) -> Response {

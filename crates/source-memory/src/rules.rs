@@ -8,6 +8,18 @@ pub(crate) struct Rules {
     last: u64,
 }
 
+/// What a writer has seen of a document.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expected {
+    /// It does not matter.
+    Whatever,
+    /// There was none.
+    Nothing,
+    /// There was one.
+    Any,
+    Version(u64),
+}
+
 /// Why a document is not written.
 pub(crate) enum Conflict {
     /// It is not the version that its writer has seen; this is.
@@ -21,29 +33,34 @@ impl Rules {
         self.documents.iter().map(|(key, (version, _))| (key, *version))
     }
 
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&String, &str)> {
+        self.documents.iter().map(|(key, (_, text))| (key, text.as_str()))
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<(u64, &str)> {
         self.documents.get(key).map(|(version, text)| (*version, text.as_str()))
     }
 
-    /// Writes a document, if it is still the version that its writer expects. Zero expects none.
-    pub(crate) fn put(&mut self, key: &str, text: String, expected: Option<u64>) -> Result<u64, Conflict> {
+    /// Writes a document, if it is still what its writer has seen.
+    pub(crate) fn put(&mut self, key: &str, text: String, expected: Expected) -> Result<u64, Conflict> {
         self.check(key, expected)?;
         self.last += 1;
         self.documents.insert(key.to_owned(), (self.last, text));
         Ok(self.last)
     }
 
-    pub(crate) fn remove(&mut self, key: &str, expected: Option<u64>) -> Result<Option<()>, Conflict> {
+    pub(crate) fn remove(&mut self, key: &str, expected: Expected) -> Result<Option<()>, Conflict> {
         self.check(key, expected)?;
         Ok(self.documents.remove(key).map(drop))
     }
 
-    fn check(&self, key: &str, expected: Option<u64>) -> Result<(), Conflict> {
-        match (expected, self.documents.get(key)) {
-            (None | Some(0), None) | (None, Some(_)) => Ok(()),
-            (Some(_), None) => Err(Conflict::Gone),
-            (Some(expected), Some((version, _))) if expected == *version => Ok(()),
-            (Some(_), Some((version, _))) => Err(Conflict::Newer(*version)),
+    fn check(&self, key: &str, expected: Expected) -> Result<(), Conflict> {
+        let version = self.documents.get(key).map(|(version, _)| *version);
+        match (expected, version) {
+            (Expected::Whatever, _) | (Expected::Nothing, None) | (Expected::Any, Some(_)) => Ok(()),
+            (Expected::Version(seen), Some(version)) if seen == version => Ok(()),
+            (Expected::Nothing | Expected::Version(_), Some(version)) => Err(Conflict::Newer(version)),
+            (Expected::Any | Expected::Version(_), None) => Err(Conflict::Gone),
         }
     }
 }

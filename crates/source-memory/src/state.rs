@@ -7,7 +7,8 @@ use pilot_source::{Instance, InstancePort, Registration};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::rules::Rules;
+use crate::keep::Kept;
+use crate::rules::{Expected, Rules};
 
 /// An instance as its owner describes it.
 #[derive(Clone, Deserialize, Serialize, Debug, Default)]
@@ -55,6 +56,31 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// With what was kept. Whoever has to send heartbeats has as much time for the first one as when it registered.
+    pub(crate) fn of(kept: Kept) -> Self {
+        let mut state = Self::default();
+        for (service, instances) in kept.services {
+            for (id, description) in instances {
+                state.put(&service, &id, description);
+            }
+        }
+        for (key, text) in kept.rules {
+            if state.rules.put(&key, text, Expected::Whatever).is_ok() {
+                state.note_rule(&key);
+            }
+        }
+        state
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        let described = |instances: &BTreeMap<String, Held>| {
+            instances.iter().map(|(id, held)| (id.clone(), held.description.clone())).collect()
+        };
+        let services = self.services.iter().map(|(name, instances)| (name.clone(), described(instances)));
+        let rules = self.rules.texts().map(|(key, text)| (key.clone(), text.to_owned()));
+        Kept { services: services.collect(), rules: rules.collect() }
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version
     }

@@ -38,6 +38,7 @@ pub(crate) struct Registered {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Line {
+    pub(crate) index: u64,
     pub(crate) events: Vec<Event>,
 }
 

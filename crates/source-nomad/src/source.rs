@@ -21,6 +21,8 @@ pub struct NomadOptions {
     pub namespace: String,
     /// How often a stream that is silent is tested.
     pub alive: Duration,
+    /// How long it may be silent: Nomad says every few seconds that it is alive.
+    pub silence: Duration,
 }
 
 /// A region of Nomad.
@@ -33,17 +35,18 @@ struct Nomad {
     client: Client,
     namespace: String,
     alive: Duration,
-    /// Where the last session began.
-    begun_at: u64,
+    silence: Duration,
+    contact: Contact,
+    /// What was heard last, in this session or an earlier one.
+    last: u64,
 }
 
 impl NomadSource {
     pub fn open(options: NomadOptions) -> Result<Self, TlsError> {
-        let NomadOptions { registry, client, namespace, alive } = options;
-        Ok(Self {
-            registry,
-            nomad: Nomad { client: Client::new(client)?, namespace: encoded(&namespace), alive, begun_at: 0 },
-        })
+        let NomadOptions { registry, client, namespace, alive, silence } = options;
+        let (client, namespace, contact) =
+            (Client::new(client)?, encoded(&namespace), registry.contact.clone());
+        Ok(Self { registry, nomad: Nomad { client, namespace, alive, silence, contact, last: 0 } })
     }
 }
 
@@ -63,10 +66,13 @@ impl Source for NomadSource {
 
 impl Session for Nomad {
     async fn follow(&mut self, teller: &mut Teller) -> Ended {
-        match self.watch(teller).await {
+        let asked = self.client.asked();
+        let ended = match self.watch(teller).await {
             Ok(never) => match never {},
             Err(ended) => ended,
-        }
+        };
+        self.client.turn_from(asked);
+        ended
     }
 }
 
@@ -82,23 +88,29 @@ enum Heard {
 
 /// One session: the stream, and which services are to be read.
 struct Watch<'a> {
-    nomad: &'a Nomad,
+    nomad: &'a mut Nomad,
     lines: LineStream,
+    /// When it said something for the last time.
+    heard: Instant,
     readings: Readings<Result<Registration, ClientError>>,
 }
 
 impl Nomad {
     async fn watch(&mut self, teller: &mut Teller) -> Result<Never, Ended> {
         let (places, index) = self.places().await.map_err(Ended::lost)?;
-        if index < std::mem::replace(&mut self.begun_at, index) {
+        if index < std::mem::replace(&mut self.last, index) {
             // Its state is another one than before.
             teller.shelf.doubt(Suspicion::KnowsLess);
         }
         // The stream comes before anything is read: what changes meanwhile is told, and read again. Nomad remembers the
         // last hundred events, and a catalog takes longer than that.
-        let path = format!("/v1/event/stream?topic=Service&namespace={}&index={}", self.namespace, index + 1);
+        let path = format!(
+            "/v1/event/stream?topic=Service&namespace={}&index={}",
+            self.namespace,
+            index.saturating_add(1)
+        );
         let lines = self.client.lines(Method::GET, &path, "".into()).await.map_err(Ended::lost)?;
-        let mut watch = Watch { nomad: self, lines, readings: Readings::default() };
+        let mut watch = Watch { nomad: self, lines, heard: Instant::now(), readings: Readings::default() };
         let all = watch.everything(places).await?;
         let batch = teller.shelf.replace(all);
         teller.tell(batch).await?;
@@ -205,7 +217,9 @@ impl Watch<'_> {
     }
 
     fn take_line(&mut self, line: &str) -> Result<(), Ended> {
+        self.heard = Instant::now();
         let line: Line = serde_json::from_str(line).map_err(|error| Ended::lost(self.lines.wrong(error)))?;
+        self.nomad.last = self.nomad.last.max(line.index);
         let places = line.events.into_iter().filter_map(|event| event.payload.service);
         self.readings.add(places.map(|place| place.key()));
         Ok(())
@@ -221,7 +235,7 @@ impl Watch<'_> {
         tokio::select! {
             biased;
             Some(read) = self.readings.next() => Heard::Service(read),
-            line = line(&mut self.lines, self.nomad) => Heard::Line(line),
+            line = line(&mut self.lines, self.heard, self.nomad) => Heard::Line(line),
             () = until_due(due) => Heard::Time,
         }
     }
@@ -235,14 +249,18 @@ fn is_nothing(registration: &Registration) -> bool {
     instances.is_empty() && unreadable.is_empty() && trouble.is_none()
 }
 
-/// The next line of the stream. One that is silent may be broken, so Nomad is asked whether it is there.
-async fn line(lines: &mut LineStream, nomad: &Nomad) -> Result<String, ClientError> {
+/// The next line of the stream. One that is silent may be broken, so Nomad is asked whether it is there. That says nothing
+/// about the stream itself, which may have been forgotten on the way.
+async fn line(lines: &mut LineStream, heard: Instant, nomad: &Nomad) -> Result<String, ClientError> {
+    let forgotten = lines.silent(nomad.silence);
     let mut next = std::pin::pin!(lines.next());
     loop {
         tokio::select! {
             line = &mut next => return line,
+            () = tokio::time::sleep_until(heard + nomad.silence) => return Err(forgotten),
             () = tokio::time::sleep(nomad.alive) => {
                 nomad.client.page("/v1/status/leader", Duration::ZERO).await?;
+                nomad.contact.heard();
             }
         }
     }

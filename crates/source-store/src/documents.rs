@@ -48,10 +48,14 @@ pub struct Documents {
     told: Vec<String>,
 }
 
+#[derive(Default)]
 struct Document {
     content: Hash64,
     objects: BTreeMap<ObjectKey, (Kind, ConfigId, Object)>,
-    is_troubled: bool,
+    /// What is wrong with it, whatever others say.
+    issues: Vec<Issue>,
+    /// What was told to be wrong with it.
+    told: Vec<Issue>,
 }
 
 /// A document of this size is not one that people or tools write for a mesh.
@@ -91,6 +95,15 @@ impl Documents {
             batch.events.extend(last.into_values().map(Event::InitApply));
             batch.events.push(Event::InitDone);
         }
+        batch
+    }
+
+    /// The store can be asked, and has what it had.
+    pub fn found(&mut self) -> Batch {
+        self.lost = None;
+        self.held.is_the_same(self.options.grace);
+        let mut batch = Batch::default();
+        self.tell_own(&mut batch);
         batch
     }
 
@@ -158,11 +171,9 @@ impl Documents {
         match read {
             Err(issue) => {
                 // It keeps what it said.
-                let (objects, is_troubled) = (BTreeMap::new(), false);
-                let unknown = || Document { content, objects, is_troubled };
-                let document = self.documents.entry(key.to_owned()).or_insert_with(unknown);
-                (document.content, document.is_troubled) = (content, true);
-                batch.issues.push((place, vec![issue]));
+                let document = self.documents.entry(key.to_owned()).or_default();
+                (document.content, document.issues) = (content, vec![issue]);
+                self.tell_issues(key, batch);
             }
             Ok(reading) => self.say(key, content, reading, batch),
         }
@@ -170,27 +181,24 @@ impl Documents {
 
     fn say(&mut self, key: &str, content: Hash64, reading: Reading, batch: &mut Batch) {
         let Reading { objects, broken, mut issues } = reading;
-        let before = self.documents.remove(key);
-        let was_troubled = before.as_ref().is_some_and(|document| document.is_troubled);
-        let before = before.map(|document| document.objects).unwrap_or_default();
+        let Document { objects: before, told, .. } = self.documents.remove(key).unwrap_or_default();
         let mut now: BTreeMap<ObjectKey, (Kind, ConfigId, Object)> = BTreeMap::new();
         for (object_key, (kind, id, object)) in &before {
             if broken.iter().any(|(broken_kind, broken_id)| broken_kind == kind && broken_id == id) {
                 now.insert(object_key.clone(), (*kind, id.clone(), object.clone()));
             }
         }
+        let mut seen = BTreeSet::new();
         for (kind, id, object) in objects {
+            if !seen.insert(object.key()) {
+                let message = "this object is twice in this document; the last one counts";
+                let place = self.place(key);
+                issues.push(Issue::warning(id.object(kind), "metadata.name", message).at(place.as_str()));
+            }
             now.insert(object.key(), (kind, id, object));
         }
-        for (object_key, (kind, id, _)) in &now {
-            let sayers = self.sayers.entry(object_key.clone()).or_default();
-            sayers.insert(key.to_owned());
-            if let Some(first) = sayers.first().filter(|first| *first != key) {
-                let message = format!("this object is also in {first}, which comes first and counts");
-                issues.push(
-                    Issue::error(id.object(*kind), "metadata.name", message).at(self.place(key).as_str()),
-                );
-            }
+        for object_key in now.keys() {
+            self.sayers.entry(object_key.clone()).or_default().insert(key.to_owned());
         }
         let gone: Vec<ObjectKey> = before.keys().filter(|key| !now.contains_key(*key)).cloned().collect();
         let changed: Vec<ObjectKey> = now
@@ -200,19 +208,17 @@ impl Documents {
             })
             .map(|(object_key, _)| object_key.clone())
             .collect();
-        let is_troubled = !issues.is_empty();
-        self.documents.insert(key.to_owned(), Document { content, objects: now, is_troubled });
-        for object_key in changed {
-            if self.counts(&object_key, key) {
-                self.tell(&object_key, batch);
+        self.documents.insert(key.to_owned(), Document { content, objects: now, issues, told });
+        for object_key in &changed {
+            if self.counts(object_key, key) {
+                self.tell(object_key, batch);
             }
         }
-        for object_key in gone {
-            self.unsay(key, &object_key, batch);
+        for object_key in &gone {
+            self.unsay(key, object_key, batch);
         }
-        if was_troubled || is_troubled {
-            batch.issues.push((self.place(key), issues));
-        }
+        self.tell_issues(key, batch);
+        self.tell_others(key, changed.iter().chain(&gone), batch);
     }
 
     fn remove_into(&mut self, key: &str, batch: &mut Batch) {
@@ -221,8 +227,41 @@ impl Documents {
         for object_key in document.objects.keys() {
             self.unsay(key, object_key, batch);
         }
-        if document.is_troubled {
+        if !document.told.is_empty() {
             batch.issues.push((self.place(key), Vec::new()));
+        }
+        self.tell_others(key, document.objects.keys(), batch);
+    }
+
+    /// A document says something else of these objects: those that say them too may be right now, or wrong.
+    fn tell_others<'a>(
+        &mut self,
+        key: &str,
+        objects: impl Iterator<Item = &'a ObjectKey>,
+        batch: &mut Batch,
+    ) {
+        let sayers = objects.filter_map(|object| self.sayers.get(object)).flatten();
+        let others: BTreeSet<String> = sayers.filter(|other| *other != key).cloned().collect();
+        for other in others {
+            self.tell_issues(&other, batch);
+        }
+    }
+
+    /// Tells what is wrong with a document, if that is something else than before.
+    fn tell_issues(&mut self, key: &str, batch: &mut Batch) {
+        let place = self.place(key);
+        let Some(document) = self.documents.get(key) else { return };
+        let mut issues = document.issues.clone();
+        for (object, (kind, id, _)) in &document.objects {
+            let first = self.sayers.get(object).and_then(BTreeSet::first);
+            if let Some(first) = first.filter(|first| *first != key) {
+                let message = format!("this object is also in {first}, which comes first and counts");
+                issues.push(Issue::error(id.object(*kind), "metadata.name", message).at(place.as_str()));
+            }
+        }
+        if let Some(document) = self.documents.get_mut(key).filter(|document| document.told != issues) {
+            document.told.clone_from(&issues);
+            batch.issues.push((place, issues));
         }
     }
 

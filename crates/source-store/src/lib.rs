@@ -9,5 +9,7 @@
 #[cfg(feature = "contract")]
 pub mod contract;
 mod documents;
+mod monitor;
 
 pub use documents::{Documents, StoreOptions};
+pub use monitor::{Monitor, Snapshots};

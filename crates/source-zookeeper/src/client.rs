@@ -6,10 +6,12 @@ mod wire;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use pilot_source::Contact;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -76,6 +78,33 @@ struct Request {
 
 type Pending = Arc<Mutex<VecDeque<oneshot::Sender<Result<Bytes, ZkError>>>>>;
 
+/// The number of the last change that any server of an ensemble was seen to know. Whoever knows less is not to be asked:
+/// what it says is older than what was told.
+#[derive(Clone, Default)]
+pub(crate) struct Newest(Arc<AtomicI64>);
+
+impl Newest {
+    pub(crate) fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn seen(&self, change: i64) {
+        self.0.fetch_max(change, Ordering::Relaxed);
+    }
+
+    pub(crate) fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Who is told what a session hears.
+#[derive(Clone)]
+pub(crate) struct Listening {
+    pub(crate) touched: mpsc::UnboundedSender<Touched>,
+    pub(crate) contact: Contact,
+    pub(crate) newest: Newest,
+}
+
 /// A server that does not take a connection for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// ZooKeeper's own limit for a node is a megabyte; lists of very many children are larger.
@@ -88,7 +117,17 @@ impl ZooKeeper {
         timeout: Duration,
         touched: mpsc::UnboundedSender<String>,
     ) -> Result<Self, ZkError> {
-        let begun = tokio::time::timeout(PATIENCE, begin(server, timeout)).await;
+        let (contact, newest) = Default::default();
+        Self::listen(server, timeout, Listening { touched, contact, newest }).await
+    }
+
+    /// The same, with a server that knows no less than what was seen.
+    pub(crate) async fn listen(
+        server: &str,
+        timeout: Duration,
+        listening: Listening,
+    ) -> Result<Self, ZkError> {
+        let begun = tokio::time::timeout(PATIENCE, begin(server, timeout, listening.newest.get())).await;
         let (stream, timeout) = begun.unwrap_or_else(|_| Err(lost("it does not answer")))?;
         let (read, write) = stream.into_split();
         let (requests, waiting) = mpsc::unbounded_channel();
@@ -96,13 +135,18 @@ impl ZooKeeper {
         let mut tasks = JoinSet::new();
         let (for_reader, told) = (Arc::clone(&pending), Arc::clone(&why));
         tasks.spawn(async move {
-            let reason = receive(read, timeout, &for_reader, touched).await;
+            let reason = receive(read, timeout, &for_reader, listening).await;
             told.lock().get_or_insert(reason);
             // Who waits learns that nothing will come when its sender is gone.
             for_reader.lock().clear();
         });
         tasks.spawn(send(write, timeout, waiting, pending));
         Ok(Self { requests, why, _tasks: tasks })
+    }
+
+    /// Does a server that sends us away take whoever has seen nothing? Then it knows less than what was seen.
+    pub(crate) async fn knows_less(server: &str, timeout: Duration) -> bool {
+        tokio::time::timeout(PATIENCE, begin(server, timeout, 0)).await.is_ok_and(|begun| begun.is_ok())
     }
 
     /// Says who we are, in ZooKeeper's own scheme.
@@ -169,6 +213,14 @@ impl ZooKeeper {
         self.ask(Op::SetData, Writer::default().text(path).bytes(data).int(ANY_VERSION)).await.map(drop)
     }
 
+    /// From now on anybody may see and change a node.
+    pub async fn open(&self, path: &str) -> Result<(), ZkError> {
+        const ALL: i32 = 31;
+        const ANY_VERSION: i32 = -1;
+        let body = Writer::default().text(path).int(1).int(ALL).text("world").text("anyone").int(ANY_VERSION);
+        self.ask(Op::SetAcl, body).await.map(drop)
+    }
+
     pub async fn delete(&self, path: &str) -> Result<(), ZkError> {
         const ANY_VERSION: i32 = -1;
         self.ask(Op::Delete, Writer::default().text(path).int(ANY_VERSION)).await.map(drop)
@@ -213,12 +265,12 @@ fn lost(why: &str) -> ZkError {
 }
 
 /// Connects, and agrees with the server upon how long a session lives without a word.
-async fn begin(server: &str, timeout: Duration) -> Result<(TcpStream, Duration), ZkError> {
+async fn begin(server: &str, timeout: Duration, seen: i64) -> Result<(TcpStream, Duration), ZkError> {
     let io = |error: std::io::Error| ZkError::Lost(Arc::from(error.to_string()));
     let mut stream = TcpStream::connect(server).await.map_err(io)?;
     stream.set_nodelay(true).map_err(io)?;
     let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    stream.write_all(&wire::connect_frame(millis)).await.map_err(io)?;
+    stream.write_all(&wire::connect_frame(millis, seen)).await.map_err(io)?;
     let answer = frame(&mut stream).await.map_err(io)?;
     let agreed = wire::agreed_timeout(answer).ok_or(ZkError::Form)?;
     if agreed.is_zero() {
@@ -248,7 +300,7 @@ async fn receive(
     mut stream: OwnedReadHalf,
     timeout: Duration,
     pending: &Pending,
-    touched: mpsc::UnboundedSender<Touched>,
+    Listening { touched, contact, newest }: Listening,
 ) -> Arc<str> {
     loop {
         let frame = match tokio::time::timeout(timeout, frame(&mut stream)).await {
@@ -256,15 +308,19 @@ async fn receive(
             Ok(Err(error)) => return Arc::from(error.to_string()),
             Ok(Ok(frame)) => frame,
         };
-        match wire::reply(frame) {
-            None => return Arc::from("the answer cannot be read"),
-            Some(Reply::Ping) => {}
-            Some(Reply::Event(path)) => {
+        contact.heard();
+        let Some((reply, change)) = wire::reply(frame) else {
+            return Arc::from("the answer cannot be read");
+        };
+        newest.seen(change);
+        match reply {
+            Reply::Ping => {}
+            Reply::Event(path) => {
                 if touched.send(path).is_err() {
                     return Arc::from("nobody listens");
                 }
             }
-            Some(Reply::Answer(answer)) => {
+            Reply::Answer(answer) => {
                 let Some(waiting) = pending.lock().pop_front() else {
                     return Arc::from("an answer that nobody asked for");
                 };

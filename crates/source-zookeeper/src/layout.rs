@@ -87,6 +87,14 @@ impl Layout {
         }
     }
 
+    /// By which people know the node of an instance.
+    pub(crate) fn shown(self, node: &str) -> String {
+        match self {
+            Self::Curator | Self::Plain => node.to_owned(),
+            Self::Dubbo => dubbo::shown(node),
+        }
+    }
+
     /// What the service is called; names of Java's interfaces have capital letters, and hosts do not.
     pub(crate) fn service_name(self, node: &str) -> String {
         match self {

@@ -4,11 +4,12 @@ use std::time::Duration;
 use pilot_base::Name;
 use pilot_source::{
     Batch, Contact, Ended, Instance, Registration, RegistryOptions, Running, Session, Shelf, Sink, Source,
-    Teller, follow,
+    Suspicion, Teller, follow, until_due,
 };
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use crate::client::{ZkError, ZooKeeper};
+use crate::client::{Listening, Newest, ZkError, ZooKeeper};
 use crate::layout::{Layout, Place};
 
 /// How ZooKeeper is followed.
@@ -23,6 +24,8 @@ pub struct ZooKeeperOptions {
     pub credentials: Option<Credentials>,
     /// How long a server may be silent.
     pub session: Duration,
+    /// How often nodes that may not be seen are asked for again: no watch tells that they may be.
+    pub again: Duration,
 }
 
 /// A user and the password, which is shown to nobody.
@@ -62,13 +65,19 @@ struct Ensemble {
     layout: Layout,
     credentials: Option<Credentials>,
     session: Duration,
+    again: Duration,
+    newest: Newest,
+    /// How many servers in a row knew less than what was seen.
+    behind: usize,
 }
 
 impl ZooKeeperSource {
     pub fn new(options: ZooKeeperOptions) -> Self {
-        let ZooKeeperOptions { registry, servers, root, layout, credentials, session } = options;
-        let root = root.trim_end_matches('/').to_owned();
-        Self { registry, ensemble: Ensemble { servers, next: 0, root, layout, credentials, session } }
+        let ZooKeeperOptions { registry, servers, root, layout, credentials, session, again } = options;
+        let (root, newest) = (root.trim_end_matches('/').to_owned(), Newest::default());
+        let (next, behind) = (0, 0);
+        let ensemble = Ensemble { servers, next, root, layout, credentials, session, again, newest, behind };
+        Self { registry, ensemble }
     }
 }
 
@@ -101,19 +110,36 @@ impl Session for Ensemble {
 }
 
 impl Ensemble {
-    async fn session(&self, server: &str, teller: &mut Teller) -> Ended {
-        let (sender, mut touched) = mpsc::unbounded_channel();
-        let zk = match ZooKeeper::connect(server, self.session, sender).await {
+    async fn session(&mut self, server: &str, teller: &mut Teller) -> Ended {
+        let (touched, mut told) = mpsc::unbounded_channel();
+        let contact = teller.shelf.options().contact.clone();
+        let listening = Listening { touched, contact, newest: self.newest.clone() };
+        let zk = match ZooKeeper::listen(server, self.session, listening).await {
             Ok(zk) => zk,
-            Err(error) => return Ended::lost(error),
+            Err(error) => return self.not_begun(server, error, teller).await,
         };
-        match self.watch(&zk, &mut touched, teller).await {
+        self.behind = 0;
+        match self.watch(&zk, &mut told, teller).await {
             Ok(never) => match never {},
             Err(Broken::Told(ended)) => ended,
             // Whoever waits for an answer learns only that none comes; the connection knows why.
             Err(Broken::Zk(ZkError::Lost(_))) => Ended::lost(zk.why_lost()),
             Err(Broken::Zk(error)) => Ended::lost(error),
         }
+    }
+
+    /// A follower that lags has to catch up before it is believed. If all of them know less, the ensemble has begun anew.
+    async fn not_begun(&mut self, server: &str, error: ZkError, teller: &mut Teller) -> Ended {
+        if self.newest.get() == 0 || !ZooKeeper::knows_less(server, self.session).await {
+            return Ended::lost(error);
+        }
+        self.behind += 1;
+        if self.behind >= self.servers.len() {
+            self.newest.forget();
+            self.behind = 0;
+            teller.shelf.doubt(Suspicion::KnowsLess);
+        }
+        Ended::lost("it knows less than what was told, and is not believed")
     }
 
     async fn watch(
@@ -133,13 +159,29 @@ impl Ensemble {
         let all = tree.services.iter().map(|(node, held)| registration(self.layout, node, held));
         let batch = teller.shelf.replace(all.collect::<Vec<_>>());
         teller.tell(batch).await?;
+        let mut again = Instant::now() + self.again;
         loop {
-            let Some(first) = teller.until(touched.recv()).await? else { return Err(zk.why_lost().into()) };
-            let mut paths = BTreeSet::from([first]);
-            while let Ok(path) = touched.try_recv() {
-                paths.insert(path);
-            }
-            let changed = tree.look(zk, &self.root, &paths).await?;
+            let retry = tree.has_refused().then_some(again);
+            let heard = async {
+                tokio::select! {
+                    first = touched.recv() => Some(first),
+                    () = until_due(retry) => None,
+                }
+            };
+            let changed = match teller.until(heard).await? {
+                Some(None) => return Err(zk.why_lost().into()),
+                Some(Some(first)) => {
+                    let mut paths = BTreeSet::from([first]);
+                    while let Ok(path) = touched.try_recv() {
+                        paths.insert(path);
+                    }
+                    tree.look(zk, &self.root, &paths).await?
+                }
+                None => {
+                    again = Instant::now() + self.again;
+                    tree.look_again(zk, &self.root).await?
+                }
+            };
             let mut batch = Batch::default();
             for node in changed {
                 let one = match tree.services.get(&node) {
@@ -173,7 +215,17 @@ impl From<ZkError> for Broken {
 }
 
 /// Instances by the names of their nodes, or why one cannot be read.
-type Held = BTreeMap<String, Result<Instance, String>>;
+type Held = BTreeMap<String, Result<Instance, Unread>>;
+
+/// Why an instance is not known.
+enum Unread {
+    /// It may not be seen, which may change without a word.
+    Refused,
+    Form(String),
+}
+
+/// Stands for all instances of a service that may not be listed; no node can be called so.
+const ALL: &str = "*";
 
 /// What stands below the root. Services without instances are none.
 struct Tree {
@@ -186,62 +238,73 @@ impl Tree {
     async fn list(zk: &ZooKeeper, root: &str, layout: Layout) -> Result<Self, ZkError> {
         let root_node = if root.is_empty() { "/" } else { root };
         let services = some(zk.children(root_node).await)?.unwrap_or_default();
+        let mut tree = Self { layout, services: BTreeMap::new() };
+        tree.list_services(zk, root, services).await?;
+        // One who may see nothing of what there is has the wrong password, and has learnt nothing.
+        let mut all = tree.services.values().flat_map(BTreeMap::values).peekable();
+        let is_refused = all.peek().is_some() && all.all(|one| matches!(one, Err(Unread::Refused)));
+        drop(all);
+        if is_refused { Err(ZkError::NoAuth) } else { Ok(tree) }
+    }
+
+    /// Asks for all instances of services.
+    async fn list_services(
+        &mut self,
+        zk: &ZooKeeper,
+        root: &str,
+        services: impl IntoIterator<Item = String>,
+    ) -> Result<(), ZkError> {
         let ask = |service: String| {
-            let asked = zk.request_children(&format!("{root}{}", layout.instances_of(&service)));
+            let asked = zk.request_children(&format!("{root}{}", self.layout.instances_of(&service)));
             (service, asked)
         };
         let asked: Vec<_> = services.into_iter().map(ask).collect();
-        let mut tree = Self { layout, services: BTreeMap::new() };
-        let (mut wanted, mut refused) = (Vec::new(), 0);
+        let mut wanted = Vec::new();
         for (service, asked) in asked {
             match some(asked.wait().await) {
                 Err(ZkError::NoAuth) => {
-                    let why = Err(ZkError::NoAuth.to_string());
-                    tree.services.entry(service).or_default().insert("*".to_owned(), why);
-                    refused += 1;
+                    self.services.entry(service).or_default().insert(ALL.to_owned(), Err(Unread::Refused));
                 }
                 answer => {
-                    let instances = answer?.unwrap_or_default().into_iter();
-                    wanted.extend(instances.map(|instance| (service.clone(), instance)));
+                    self.forget(&service, ALL);
+                    let instances = answer?.unwrap_or_default();
+                    let held = self.services.get(&service).into_iter().flat_map(BTreeMap::keys);
+                    let gone: Vec<String> = held.filter(|node| !instances.contains(node)).cloned().collect();
+                    gone.iter().for_each(|node| self.forget(&service, node));
+                    wanted.extend(instances.into_iter().map(|instance| (service.clone(), instance)));
                 }
             }
         }
-        let all = wanted.len() + refused;
-        refused += tree.read(zk, root, wanted).await?;
-        // One who may see nothing of what there is has the wrong password, and has learnt nothing.
-        if refused > 0 && refused == all { Err(ZkError::NoAuth) } else { Ok(tree) }
+        self.read(zk, root, wanted).await
     }
 
-    /// Reads instances, all at once, and tells how many may not be seen.
+    /// Reads instances, all at once.
     async fn read(
         &mut self,
         zk: &ZooKeeper,
         root: &str,
         wanted: Vec<(String, String)>,
-    ) -> Result<usize, ZkError> {
+    ) -> Result<(), ZkError> {
         let ask = |(service, node): (String, String)| {
             let path = format!("{root}{}/{node}", self.layout.instances_of(&service));
             (service, node, zk.request_data(&path))
         };
         let asked: Vec<_> = wanted.into_iter().map(ask).collect();
-        let mut refused = 0;
         for (service, node, asked) in asked {
             match some(asked.wait().await) {
                 Err(ZkError::NoAuth) => {
-                    let why = Err(ZkError::NoAuth.to_string());
-                    self.services.entry(service).or_default().insert(node, why);
-                    refused += 1;
+                    self.services.entry(service).or_default().insert(node, Err(Unread::Refused));
                 }
                 Err(error) => return Err(error),
                 Ok(Some(data)) => {
                     let data = if self.layout.is_in_name() { &[][..] } else { &data[..] };
-                    let instance = self.layout.instance(&node, data);
+                    let instance = self.layout.instance(&node, data).map_err(Unread::Form);
                     self.services.entry(service).or_default().insert(node, instance);
                 }
                 Ok(None) => self.forget(&service, &node),
             }
         }
-        Ok(refused)
+        Ok(())
     }
 
     fn forget(&mut self, service: &str, node: &str) {
@@ -253,6 +316,18 @@ impl Tree {
         }
     }
 
+    /// Is there anything that may not be seen?
+    fn has_refused(&self) -> bool {
+        self.refused().next().is_some()
+    }
+
+    fn refused(&self) -> impl Iterator<Item = (&String, &String)> {
+        let each =
+            self.services.iter().flat_map(|(service, held)| held.iter().map(move |one| (service, one)));
+        each.filter(|(_, (_, one))| matches!(one, Err(Unread::Refused)))
+            .map(|(service, (node, _))| (service, node))
+    }
+
     /// Looks again at nodes that something happened to, and tells which services may be different.
     async fn look(
         &mut self,
@@ -260,15 +335,34 @@ impl Tree {
         root: &str,
         paths: &BTreeSet<String>,
     ) -> Result<BTreeSet<String>, ZkError> {
-        let mut wanted = Vec::new();
+        let (mut wanted, mut listed) = (Vec::new(), BTreeSet::new());
         for path in paths {
             let Some(below) = path.strip_prefix(root) else { continue };
-            // What is above comes and goes with what is below, and that is told too.
-            if let Place::Instance(service, node) = self.layout.place(below) {
-                wanted.push((service.to_owned(), node.to_owned()));
+            match self.layout.place(below) {
+                Place::Instance(service, node) => wanted.push((service.to_owned(), node.to_owned())),
+                // It comes and goes with its instances, and that is told too; but not of one that could not be listed.
+                Place::Service(service) if self.is_hidden(service) => _ = listed.insert(service.to_owned()),
+                Place::Service(_) | Place::Above | Place::Elsewhere => {}
             }
         }
-        let changed = wanted.iter().map(|(service, _)| service.clone()).collect();
+        let services = wanted.iter().map(|(service, _)| service.clone());
+        let changed: BTreeSet<String> = services.chain(listed.iter().cloned()).collect();
+        self.list_services(zk, root, listed).await?;
+        self.read(zk, root, wanted).await?;
+        Ok(changed)
+    }
+
+    fn is_hidden(&self, service: &str) -> bool {
+        self.services.get(service).is_some_and(|held| held.contains_key(ALL))
+    }
+
+    /// Looks again at what may not be seen, and tells which services may be different.
+    async fn look_again(&mut self, zk: &ZooKeeper, root: &str) -> Result<BTreeSet<String>, ZkError> {
+        let refused: Vec<(String, String)> =
+            self.refused().map(|(service, node)| (service.clone(), node.clone())).collect();
+        let changed = refused.iter().map(|(service, _)| service.clone()).collect();
+        let (hidden, wanted): (Vec<_>, Vec<_>) = refused.into_iter().partition(|(_, node)| node == ALL);
+        self.list_services(zk, root, hidden.into_iter().map(|(service, _)| service)).await?;
         self.read(zk, root, wanted).await?;
         Ok(changed)
     }
@@ -288,7 +382,10 @@ fn registration(layout: Layout, node: &str, held: &Held) -> Registration {
     for (name, instance) in held {
         match instance {
             Ok(instance) => registration.instances.push(instance.clone()),
-            Err(why) => registration.unreadable.push((name.clone(), why.clone())),
+            Err(Unread::Form(why)) => registration.unreadable.push((layout.shown(name), why.clone())),
+            Err(Unread::Refused) => {
+                registration.unreadable.push((layout.shown(name), ZkError::NoAuth.to_string()));
+            }
         }
     }
     registration

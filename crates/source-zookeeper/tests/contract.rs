@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pilot_source::contract::{
     Condition, Follower, Mirror, Registered, RegistryRig, Server, check_bad, check_load, check_registry,
-    free_port, wanted,
+    free_port, garbled, wanted,
 };
 use pilot_source::{RegistryOptions, Source};
 use pilot_source_zookeeper::{
@@ -106,6 +106,7 @@ impl Ensemble {
             layout,
             credentials: Some(Credentials::Digest(reader())),
             session: Duration::from_secs(2),
+            again: Duration::from_secs(1),
         }))
     }
 }
@@ -154,11 +155,11 @@ impl RegistryRig for Ensemble {
     }
 
     async fn try_register(&mut self, instance: &Registered) -> bool {
-        let node = curator(instance, Condition::Well);
+        let node = garbled(&curator(instance, Condition::Well));
         // A node has a megabyte at most; a server that is sent more hangs up.
         let fits = node.len() < 1 << 20;
         if fits {
-            self.put(&path(instance), node.as_bytes(), Create::Persistent).await;
+            self.put(&path(instance), &node, Create::Persistent).await;
         }
         fits
     }
@@ -177,6 +178,17 @@ impl RegistryRig for Ensemble {
         self.server.start_again();
         self.reconnect().await;
         Some(true)
+    }
+
+    /// Curator's id stands in the node, and the name of the node is another one.
+    async fn add_twin(&mut self, instance: &Registered) -> bool {
+        let path = format!("{}-twin", path(instance));
+        self.put(&path, curator(instance, Condition::Well).as_bytes(), Create::Persistent).await;
+        true
+    }
+
+    async fn remove_twin(&mut self, instance: &Registered) {
+        self.client().delete(&format!("{}-twin", path(instance))).await.unwrap();
     }
 
     fn nonsense(&self) -> Vec<Vec<u8>> {
@@ -277,8 +289,8 @@ async fn nodes_that_not_everybody_may_see_are_seen_by_who_proves_who_he_is() {
     let follow = |credentials: Option<Credentials>| {
         let registry = RegistryOptions::new("zookeeper", "service.zookeeper");
         let (servers, root) = (vec![ensemble.address.to_string()], "/services".to_owned());
-        let (layout, session) = (Layout::Curator, Duration::from_secs(2));
-        let options = ZooKeeperOptions { registry, servers, root, layout, credentials, session };
+        let (layout, session, again) = (Layout::Curator, Duration::from_secs(2), Duration::from_secs(1));
+        let options = ZooKeeperOptions { registry, servers, root, layout, credentials, session, again };
         Follower::start(Box::new(ZooKeeperSource::new(options)))
     };
     let wrong = Login { password: "wr0ngpass".to_owned(), ..reader() };
@@ -303,4 +315,32 @@ async fn nodes_that_not_everybody_may_see_are_seen_by_who_proves_who_he_is() {
         assert!(issues.len() == 1 && issues[0].contains(&place) && issues[0].contains(why), "{issues:?}");
         follower.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_seen_after_all_or_is_gone_is_no_issue_any_more() {
+    let Some(ensemble) = Ensemble::start().await else { return };
+    let [shop, cart, far] =
+        ["shop", "cart", "far"].map(|name| Registered::new(name, &format!("{name}-1"), 8080));
+    let node = |instance: &Registered| curator(instance, Condition::Well).into_bytes();
+    ensemble.put(&path(&shop), &node(&shop), Create::Persistent).await;
+    let owner = session(ensemble.address).await.unwrap();
+    owner.authenticate(&Login { user: "owner".to_owned(), password: "own".to_owned() }).await.unwrap();
+    // Two services that only their owner may list, with an instance each.
+    for (service, instance) in [("/services/cart", &cart), ("/services/far", &far)] {
+        owner.create(service, b"", Create::Own).await.unwrap();
+        owner.create(&path(instance), &node(instance), Create::Persistent).await.unwrap();
+    }
+    let mut follower = ensemble.follow(Layout::Curator, "/services");
+    follower.until("what may be seen", |mirror| hosts(mirror) == ["shop.service.zookeeper 1"]).await;
+    follower.until("that two may not", |mirror| mirror.issues.len() == 2).await;
+    // Nothing tells that a node may be seen.
+    owner.open("/services/cart").await.unwrap();
+    let both = ["cart.service.zookeeper 1", "shop.service.zookeeper 1"];
+    follower.until("another one", |mirror| hosts(mirror) == both && mirror.issues.len() == 1).await;
+    owner.delete(&path(&far)).await.unwrap();
+    owner.delete("/services/far").await.unwrap();
+    follower.until("that it is gone", |mirror| mirror.issues.is_empty()).await;
+    assert_eq!(hosts(&follower.mirror), both);
+    follower.stop().await;
 }

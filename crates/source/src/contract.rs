@@ -8,7 +8,10 @@ mod registry;
 mod relay;
 
 pub use process::{Server, free_port, wanted};
-pub use registry::{Condition, Registered, RegistryRig, Started, check_bad, check_load, check_registry};
+pub use registry::{
+    Condition, GARBLED, Registered, RegistryRig, Started, check_bad, check_load, check_registry, garbled,
+    load_wanted, resident,
+};
 pub use relay::{Relay, Road};
 
 use std::collections::BTreeMap;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -110,9 +112,10 @@ pub async fn follow<K: Keeps>(mut session: impl Session<K>, shelf: K, sink: Sink
     let mut teller = Teller { shelf, sink, losses: 0 };
     let following = async {
         loop {
-            let why = match session.follow(&mut teller).await {
-                Ended::Closed => return,
-                Ended::Lost(why) => why,
+            let why = match caught(session.follow(&mut teller)).await {
+                Some(Ended::Closed) => return,
+                Some(Ended::Lost(why)) => why,
+                None => PANICKED.to_owned(),
             };
             let batch = teller.shelf.lose(&why);
             if !batch.is_empty() && teller.sink.send(batch).await.is_err() {
@@ -126,6 +129,19 @@ pub async fn follow<K: Keeps>(mut session: impl Session<K>, shelf: K, sink: Sink
         () = following => {}
         () = closed.closed() => {}
     }
+}
+
+const PANICKED: &str = "reading its answer failed (a bug in Pilot, please report it)";
+
+/// What it comes to; nothing if it panics. One answer that nobody has thought of should not end the server.
+async fn caught<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    let poll = |cx: &mut Context<'_>| {
+        // Whatever was left half done is looked at again from the beginning.
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        polled.map_or(Poll::Ready(None), |poll| poll.map(Some))
+    };
+    std::future::poll_fn(poll).await
 }
 
 /// Until a moment, if there is one.
@@ -199,6 +215,31 @@ mod tests {
         mirror.apply(batches.recv().await.unwrap());
         assert_eq!((mirror.objects().count(), mirror.issues.len()), (0, 0));
         assert!(held.elapsed() >= Duration::from_secs(89) && contact.age() >= Some(Duration::from_secs(89)));
+    }
+
+    /// Is met by an answer that nobody has thought of, and then by one that is right.
+    struct Clumsy(Forgetful);
+
+    impl Session for Clumsy {
+        async fn follow(&mut self, teller: &mut Teller) -> Ended {
+            self.0.0 += 1;
+            assert_ne!(self.0.0, 1, "an answer that nobody has thought of");
+            self.0.0 = 0;
+            self.0.follow(teller).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_a_loss_like_any_other() {
+        let (sink, mut batches) = tokio::sync::mpsc::channel(8);
+        let mut running = JoinSet::new();
+        running.spawn(follow(Clumsy(Forgetful(0)), Shelf::new(RegistryOptions::new("memory", "mesh")), sink));
+        let mut mirror = Mirror::default();
+        mirror.apply(batches.recv().await.unwrap());
+        let issue = mirror.issues.values().flatten().next().unwrap().to_string();
+        assert!(!mirror.ready && issue.contains("a bug in Pilot"), "{issue}");
+        mirror.apply(batches.recv().await.unwrap());
+        assert!(mirror.ready && mirror.objects().count() == 1 && mirror.issues.is_empty());
     }
 
     #[test]

@@ -128,7 +128,8 @@ pub struct RegistryOptions {
     pub namespace: Name,
     /// What stands behind the name of a service in its host; empty if the name is the host.
     pub domain: Name,
-    /// The port of services whose instances listen at ports that the platform made up; none if those count.
+    /// The port by which services are called, whatever the ports are at which their instances listen: those may be made up
+    /// by the platform, or be others in other registries. None if they count.
     pub service_port: Option<u32>,
     /// How long instances are kept that are missing from an answer which is hardly true, such as that of a server that
     /// has just begun anew; zero if every answer is believed at once.

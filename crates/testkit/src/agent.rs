@@ -25,6 +25,8 @@ pub struct Place {
     pub make: Make,
     /// Of the workload, its service account and its label `app`.
     pub name: &'static str,
+    /// `sidecar`, or `router` for a gateway.
+    pub kind: &'static str,
     /// The control plane: `host:port`.
     pub discovery: String,
     /// What mounts would bring: names below the folder that the agent is started in, and texts.
@@ -46,11 +48,18 @@ impl Place {
         Self {
             make: Make::Ours,
             name,
+            kind: "sidecar",
             discovery: discovery.to_string(),
             files: Vec::new(),
             env: Vec::new(),
             config: json!({}),
         }
+    }
+
+    /// A gateway.
+    pub fn router(mut self) -> Self {
+        self.kind = "router";
+        self
     }
 
     /// Without TLS.
@@ -115,7 +124,7 @@ impl PilotAgent {
             .env("ENVOY_PROMETHEUS_PORT", "0")
             .env("CLOUD_PLATFORM", "none")
             .envs(place.env.iter().map(|(name, value)| (*name, value)))
-            .args(["proxy", "sidecar", "--domain=default.svc.cluster.local"]);
+            .args(["proxy", place.kind, "--domain=default.svc.cluster.local"]);
         if place.make == Make::Istios {
             command.env("ISTIO_BOOTSTRAP", tools.istio_bootstrap()?);
         }

@@ -30,6 +30,18 @@ impl PilotServer {
         Ok(server)
     }
 
+    /// The same after a word to the shell, which may set limits.
+    pub async fn start_after(scratch: &Path, word: &str) -> anyhow::Result<Self> {
+        let config = scratch.join("config");
+        std::fs::create_dir_all(&config)?;
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("{word} && exec \"$0\" \"$@\""));
+        shell.arg(Tools::of_environment().own("pilot-discovery")?);
+        let mut server = Self::spawn(shell, scratch, &config, &[])?;
+        server.process.until_ok(server.http, "/ready").await?;
+        Ok(server)
+    }
+
     /// Starts a server that an API server tells everything, rules too.
     pub async fn start_on(scratch: &Path, kubeconfig: &Path) -> anyhow::Result<Self> {
         let flags = ["--registries=Kubernetes".to_owned(), format!("--kubeconfig={}", kubeconfig.display())];
@@ -48,13 +60,18 @@ impl PilotServer {
 
     /// An empty folder is none.
     fn launch(scratch: &Path, config: &Path, more: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let mut command = Command::new(Tools::of_environment().own("pilot-discovery")?);
+        command.envs(env.iter().copied());
+        Self::spawn(command, scratch, config, more)
+    }
+
+    fn spawn(mut command: Command, scratch: &Path, config: &Path, more: &[&str]) -> anyhow::Result<Self> {
         let rules = Some(config.display().to_string()).filter(|folder| !folder.is_empty());
         let (grpc, http, monitoring) = (free_address()?, free_address()?, free_address()?);
         // Whoever says that there is no folder has rules from elsewhere.
         let rules = rules.filter(|_| !more.contains(&"--configDir=")).into_iter();
         let folder =
             rules.flat_map(|folder| [format!("--configDir={folder}"), "--registries=File".to_owned()]);
-        let mut command = Command::new(Tools::of_environment().own("pilot-discovery")?);
         command
             .current_dir(scratch)
             .args(["discovery", "--httpsAddr=", "--secureGRPCAddr="])
@@ -62,8 +79,7 @@ impl PilotServer {
             .arg(format!("--httpAddr={http}"))
             .arg(format!("--monitoringAddr={monitoring}"))
             .args(more)
-            .args(folder)
-            .envs(env.iter().copied());
+            .args(folder);
         let process = Process::start(&format!("pilot-{}", grpc.port()), scratch, &mut command)?;
         Ok(Self { process, grpc, http, monitoring, config: config.to_owned() })
     }

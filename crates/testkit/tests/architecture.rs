@@ -40,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("source-dns", &["base", "source"]),
     ("source-marathon", &["base", "source", "source-http"]),
     ("source-nomad", &["base", "source", "source-http"]),
+    ("source-url", &["source-http", "source-store"]),
     ("source-zookeeper", &["base", "source"]),
     ("cli", &["base"]),
     (
@@ -65,6 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "source-memory",
             "source-nomad",
             "source-store",
+            "source-url",
             "source-zookeeper",
         ],
     ),

@@ -201,6 +201,11 @@ impl Session {
             && response.resources.iter().any(|resource| latest.contains(resource.name()))
     }
 
+    /// Has the client ever asked for anything?
+    pub fn was_asked(&self) -> bool {
+        self.watches.iter().any(Option::is_some)
+    }
+
     /// Has the client been sent everything that is newest, as far as it asked for it?
     pub fn is_up_to_date(&self) -> bool {
         TypeUrl::ALL.into_iter().all(|t| self.was_sent(t, &self.latest))
@@ -214,6 +219,11 @@ impl Session {
         }
         let is_quiet = self.watch(type_url).is_some_and(Watch::is_quiet);
         self.stands[type_url.index()].as_ref().filter(|_| is_quiet).map(|moment| moment.version)
+    }
+
+    /// What the client has accepted of a type, in order of names.
+    pub fn held(&self, type_url: TypeUrl) -> Vec<Arc<Encoded>> {
+        self.watch(type_url).map(Watch::held).unwrap_or_default()
     }
 
     /// Resources that the client refuses as they are now.

@@ -183,6 +183,21 @@ impl Watch {
         self.wants(name) && !matches!(self.holding(name), Holding::Nothing)
     }
 
+    /// Everything that the client has of what it asked for, as far as that is known, in order of names.
+    pub(crate) fn held(&self) -> Vec<Arc<Encoded>> {
+        let everything = self.wildcard.then(|| self.base.at_once().unwrap_or(&self.base).iter());
+        let by_name = self.names.iter().filter_map(|name| self.base.get(name));
+        let of_base = everything.into_iter().flatten().chain(by_name);
+        let mut held: BTreeMap<&Name, &Arc<Encoded>> = of_base.map(|r| (r.name(), r)).collect();
+        for (name, holding) in self.except.iter().filter(|(name, _)| self.wants(name)) {
+            match holding {
+                Holding::Resource(resource) => held.insert(name, resource),
+                Holding::Unserved(..) | Holding::Unknown | Holding::Nothing => held.remove(name),
+            };
+        }
+        held.into_values().cloned().collect()
+    }
+
     /// Since when names that should be gone have had to stay.
     pub(crate) fn overstay_since(&self) -> impl Iterator<Item = Millis> {
         self.overstaying.values().copied()

@@ -1,5 +1,5 @@
 use pilot_base::Name;
-use pilot_model::{EndpointSlice, Object, Pod, Protocol, Service, WorkloadPort};
+use pilot_model::{EndpointSlice, Object, Pod, Protocol, Secret, Service, WorkloadPort};
 
 use crate::{ReadOptions, Reading, read};
 
@@ -133,4 +133,41 @@ fn target_ports_out_of_range_are_told_with_their_field() {
     assert_eq!(of("-1"), ["spec.ports[0].targetPort"]);
     let (none, _) = service("metadata: {name: s}, spec: {ports: [{name: a, port: 80, targetPort: 0}]}");
     assert_eq!(none.workload_ports.get("a"), Some(&WorkloadPort::Number(80)));
+}
+
+fn secret(text: &str) -> (Option<Secret>, Vec<String>) {
+    let reading = reading(&format!("{{apiVersion: v1, kind: Secret, metadata: {{name: s}}, {text}}}"));
+    let issues = reading.issues.iter().map(|issue| issue.path.to_string()).collect();
+    match reading.objects.into_iter().next() {
+        None => (None, issues),
+        Some((_, _, Object::Secret(_, secret))) => (Some(secret), issues),
+        other => panic!("a secret, not {other:?}"),
+    }
+}
+
+#[test]
+fn secrets_of_both_forms_are_read_and_those_of_others_are_not() {
+    let (read, issues) = secret("data: {tls.crt: YQ==, tls.key: Yg==, ca.crt: Yw==, tls.ocsp-staple: ZA==}");
+    assert_eq!(issues, [""; 0]);
+    let read = read.unwrap();
+    let pair = read.pair.unwrap();
+    assert_eq!((pair.chain.bytes(), pair.key.bytes()), (&b"a"[..], &b"b"[..]));
+    assert_eq!(pair.staple.unwrap().bytes(), b"d");
+    assert_eq!(read.authority.unwrap().roots.bytes(), b"c");
+
+    let (read, _) = secret("stringData: {cert: a, key: b, cacert: c, crl: d, tls.crt: e, tls.key: f}");
+    let read = read.unwrap();
+    assert_eq!(read.pair.unwrap().chain.bytes(), b"a", "Istio's own names come first");
+    assert_eq!(read.authority.unwrap().revoked.unwrap().bytes(), b"d");
+
+    let (read, _) = secret("data: {ca.crt: Yw==}");
+    assert!(read.is_some_and(|read| read.pair.is_none()));
+    for of_others in
+        ["data: {password: YQ==}", "data: {tls.crt: YQ==}", "data: {tls.crt: '', tls.key: ''}", "type: x"]
+    {
+        assert_eq!(secret(of_others), (None, Vec::new()), "{of_others}");
+    }
+    let (read, issues) = secret("data: {tls.crt: '?', tls.key: Yg==, ca.crt: Yw==}");
+    assert!(read.is_some_and(|read| read.pair.is_none() && read.authority.is_some()));
+    assert_eq!(issues, ["data[tls.crt]"]);
 }

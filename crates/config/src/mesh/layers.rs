@@ -55,11 +55,19 @@ fn field<'a>(key: &str, old: Node<'a>, new: Node<'a>) -> Node<'a> {
     Node { line, value }
 }
 
-/// Variables for proxies add up; other settings of them are replaced.
+/// Headers that proxies set: who speaks of some of them leaves the others as they were.
+const HEADERS: [&str; 5] =
+    ["forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders"];
+
+/// Variables for proxies add up, and so do headers; other settings of them are replaced.
 fn proxy_field<'a>(key: &str, old: Node<'a>, new: Node<'a>) -> Node<'a> {
     let line = new.line;
     match (key, old.value, new.value) {
-        ("proxyMetadata" | "runtimeValues", Value::Map(old), Value::Map(new)) => {
+        ("proxyMetadata", Value::Map(old), Value::Map(new)) => {
+            Node { line, value: Value::Map(merge_entries(old, new, last)) }
+        }
+        ("proxyHeaders", Value::Map(mut old), Value::Map(new)) => {
+            old.retain(|(header, _)| HEADERS.contains(&&**header));
             Node { line, value: Value::Map(merge_entries(old, new, last)) }
         }
         (_, _, value) => Node { line, value },

@@ -39,6 +39,9 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Moves to the beginning of the screen and clears what is there.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
+const SOURCES: [&str; 9] =
+    ["SOURCE", "STATE", "SERVICES", "ENDPOINTS", "RULES", "CHANGES", "LAST HEARD", "LAST TOLD", "LAG"];
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
     if !args.watch {
@@ -46,7 +49,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     loop {
-        write!(out, "{CLEAR}{}", shown(args)?)?;
+        // A server that starts again is there again soon.
+        let shown = shown(args).unwrap_or_else(|error| format!("{error:#}\n"));
+        write!(out, "{CLEAR}{shown}")?;
         out.flush()?;
         std::thread::sleep(EVERY);
     }
@@ -64,11 +69,7 @@ fn shown(args: &Args) -> anyhow::Result<String> {
     let body = crate::page(&args.address, &format!("/debug/registry/{page}?{query}"))?;
     let list: Vec<Value> = serde_json::from_str(&body).context("the answer is not a list")?;
     let rows = match args.what {
-        What::Sources => table(
-            &["SOURCE", "STATE", "SERVICES", "ENDPOINTS", "RULES", "CHANGES", "LAST TOLD", "LAG"],
-            &list,
-            source,
-        ),
+        What::Sources => table(&SOURCES, &list, source),
         What::Services => table(&["SOURCE", "HOST", "PORTS", "ENDPOINTS"], &list, service),
         What::Endpoints => {
             table(&["SOURCE", "HOST", "ADDRESS", "PORTS", "LOCALITY", "LABELS"], &list, endpoint)
@@ -99,10 +100,15 @@ fn text(value: &Value, field: &str) -> String {
 }
 
 fn source(value: &Value) -> Vec<String> {
-    let state = match (&value["trouble"], &value["complete"]) {
-        (Value::String(trouble), _) => trouble.clone(),
-        (_, Value::Bool(true)) => "ok".to_owned(),
+    let state = match (&value["trouble"], &value["complete"], &value["warning"]) {
+        (Value::String(trouble), _, _) => trouble.clone(),
+        (_, Value::Bool(true), Value::String(warning)) => format!("ok, but {warning}"),
+        (_, Value::Bool(true), _) => "ok".to_owned(),
         _ => "has not told everything yet".to_owned(),
+    };
+    let ago = |field: &str| match &value[field] {
+        Value::Number(seconds) => format!("{seconds} s ago"),
+        _ => "-".to_owned(),
     };
     let lag = value["lagMicros"].as_f64().unwrap_or_default() / 1000.0;
     vec![
@@ -112,7 +118,8 @@ fn source(value: &Value) -> Vec<String> {
         text(value, "endpoints"),
         text(value, "rules"),
         text(value, "changes"),
-        format!("{} s ago", text(value, "lastToldSecondsAgo")),
+        ago("lastHeardSecondsAgo"),
+        ago("lastToldSecondsAgo"),
         format!("{lag:.1} ms"),
     ]
 }
@@ -148,22 +155,24 @@ fn endpoint(value: &Value) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{endpoint, service, source, table};
+    use super::{SOURCES, endpoint, service, source, table};
 
     #[test]
     fn sources_services_and_endpoints_are_tables() {
         let sources = [
-            json!({"name": "consul", "complete": true, "trouble": null, "services": 2, "endpoints": 5, "rules": 0,
-                "changes": 9, "lastToldSecondsAgo": 3, "lagMicros": 1500}),
+            json!({"name": "consul", "complete": true, "trouble": null, "warning": null, "services": 2, "endpoints": 5,
+                "rules": 0, "changes": 9, "lastHeardSecondsAgo": 0, "lastToldSecondsAgo": 3, "lagMicros": 1500}),
             json!({"name": "eureka", "complete": false, "trouble": "cannot be asked", "services": 0, "endpoints": 0,
-                "rules": 0, "changes": 0, "lastToldSecondsAgo": 1, "lagMicros": 0}),
+                "rules": 0, "changes": 0, "lastHeardSecondsAgo": null, "lastToldSecondsAgo": 1, "lagMicros": 0}),
+            json!({"name": "nomad", "complete": true, "trouble": null, "warning": "slow", "services": 0, "endpoints": 0,
+                "rules": 0, "changes": 0, "lastHeardSecondsAgo": 2, "lastToldSecondsAgo": 2, "lagMicros": 0}),
         ];
-        let title = ["SOURCE", "STATE", "SERVICES", "ENDPOINTS", "RULES", "CHANGES", "LAST TOLD", "LAG"];
         assert_eq!(
-            table(&title, &sources, source),
-            "SOURCE  STATE            SERVICES  ENDPOINTS  RULES  CHANGES  LAST TOLD  LAG\n\
-             consul  ok               2         5          0      9        3 s ago    1.5 ms\n\
-             eureka  cannot be asked  0         0          0      0        1 s ago    0.0 ms\n"
+            table(&SOURCES, &sources, source),
+            "SOURCE  STATE            SERVICES  ENDPOINTS  RULES  CHANGES  LAST HEARD  LAST TOLD  LAG\n\
+             consul  ok               2         5          0      9        0 s ago     3 s ago    1.5 ms\n\
+             eureka  cannot be asked  0         0          0      0        -           1 s ago    0.0 ms\n\
+             nomad   ok, but slow     0         0          0      0        2 s ago     2 s ago    0.0 ms\n"
         );
         let one = json!({"source": "consul", "hosts": ["a.com"], "ports": [{"number": 80, "protocol": "HTTP"}], "endpoints": 1});
         assert_eq!(service(&one), ["consul", "a.com", "80/HTTP", "1"]);

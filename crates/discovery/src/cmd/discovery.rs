@@ -8,10 +8,11 @@ use axum::Router;
 use pilot_base::Clock;
 use pilot_cli::Env;
 use pilot_server::{
-    Engine, EngineHandle, EngineOptions, GatewayNames, GrpcServer, HttpServer, Identity, KeyFetcher, Metrics,
-    Pages, Port, Protocols, Routes, SystemClock, serve_http, serve_https, webhooks,
+    Callers, DebugDoor, Engine, EngineHandle, EngineOptions, GatewayNames, GrpcServer, HttpServer, Identity,
+    KeyFetcher, Metrics, Pages, Port, Protocols, Routes, SystemClock, open_all_files, serve_http,
+    serve_https, webhooks,
 };
-use pilot_source::{ClusterStates, Source};
+use pilot_source::{ClusterStates, Doubts, Source};
 use pilot_source_kube::Tally;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::args::{Addresses, DiscoveryArgs, Settings};
 use crate::cmd::version::BUILD;
+use crate::features;
 use crate::identity::IdentitySettings;
 use crate::sources::{self, Sources};
 use crate::writers::{Around, Writers};
@@ -35,6 +37,10 @@ const GIVING_UP: Duration = Duration::from_secs(2);
 pub(crate) fn run(mut args: DiscoveryArgs) -> anyhow::Result<()> {
     // As in istiod, nothing is no folder.
     args.config_dir = args.config_dir.filter(|folder| !folder.as_os_str().is_empty());
+    match open_all_files() {
+        Ok(most) => tracing::info!("up to {most} files and connections may be open"),
+        Err(error) => tracing::warn!("the limit of open files stays as it is: {error}"),
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(serve(args));
     // Whoever still reads a file has nobody left to tell.
@@ -57,7 +63,6 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let Settings { mesh, debounce, grpc, keys, addresses, shutdown } = args.settings(&env);
     let mut ends = Ends::new()?;
     let metrics = metrics(tally, clusters.clone())?;
-    let counted = Arc::clone(&metrics);
     let options = EngineOptions { mesh, sources: sources.len(), debounce, settings };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics))?;
     let handle = engine.handle().clone();
@@ -65,22 +70,24 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let names = GatewayNames::new(handle.clone(), Arc::clone(&clock));
     let tried = (fetcher.settled(), names.settled());
     let (serving, is_serving) = watch::channel(false);
-    let cluster = writers.as_ref().map(|writers| writers.authenticator(&handle));
+    let (cluster, secrets) = writers.as_ref().map(|writers| writers.reviews(&handle)).unzip();
     let gates = identities.gates(&handle, &keys, cluster);
     let identity = identities.open(&metrics)?;
     let issuance = identity.as_ref().and_then(|identity| identities.issuance(identity, gates.certificates));
     let mut writing = JoinSet::new();
     let register = |writers: &Writers| writers.registrar(&env, &metrics, ends.stopped(), &mut writing);
-    let gate = (gates.xds, writers.as_ref().map(register));
-    let grpc = GrpcServer::new(handle.clone(), Arc::clone(&metrics), is_serving.clone(), gate, grpc);
+    let registrar = writers.as_ref().map(register);
+    let callers = Callers { gate: Arc::clone(&gates.xds), registrar, secrets };
+    let door = DebugDoor { options: features::debug(&env), gate: gates.xds, mesh: handle.mesh_config() };
+    let pages = pages((&handle, &metrics), is_serving.clone(), (clusters, doubts), door);
+    let debug = pages.streams(env.get("POD_NAME").unwrap_or("pilot-discovery").to_owned());
+    let grpc =
+        GrpcServer::new(handle.clone(), Arc::clone(&metrics), is_serving, (callers, Some(debug)), grpc);
     // Certificates are asked for in plain text only where there is no other way.
     let plain_issuance = issuance.as_ref().filter(|_| addresses.secure_grpc.is_empty());
     let routes = grpc.routes(plain_issuance).context("reflection")?;
     let secure_routes = grpc.routes(issuance.as_ref()).context("reflection")?;
     let asked = webhooks(Arc::clone(&metrics));
-    let written_at = Arc::clone(&clock);
-    let (engine_seen, build, serves) = (handle.clone(), BUILD, is_serving);
-    let pages = Pages { engine: engine_seen, metrics, clock, build, serving: serves, clusters, doubts };
     let secure_pages = asked.clone().merge(pages.clone().readiness());
     let plain_webhooks = addresses.https.is_empty().then_some(asked);
     let shared_routes = addresses.grpc.is_empty().then(|| routes.clone());
@@ -92,7 +99,7 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     following.spawn(names.run());
     let certificate = identity.as_ref().map(Identity::tls);
     let tls = certificate.clone().filter(|_| !addresses.secure_grpc.is_empty());
-    let around = Around::new(&handle, identity.as_ref(), (written_at, Arc::clone(&counted)));
+    let around = Around::new(&handle, identity.as_ref(), (clock, metrics));
     identity.map(|identity| following.spawn(identity.follow()));
     let known = async {
         sources_told(&handle, &vital).await;
@@ -123,6 +130,25 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     given_up(writing).await;
     engine.stop();
     why.and(ended)
+}
+
+/// What people, probes and scrapers look at.
+fn pages(
+    (engine, metrics): (&EngineHandle, &Arc<Metrics>),
+    serving: watch::Receiver<bool>,
+    (clusters, doubts): (ClusterStates, Doubts),
+    door: DebugDoor,
+) -> Pages {
+    Pages {
+        engine: engine.clone(),
+        metrics: Arc::clone(metrics),
+        clock: Arc::clone(engine.clock()),
+        build: BUILD,
+        serving,
+        clusters,
+        doubts,
+        door: Arc::new(door),
+    }
 }
 
 fn metrics(tally: Tally, clusters: ClusterStates) -> anyhow::Result<Arc<Metrics>> {

@@ -15,6 +15,10 @@ pub(crate) struct RegistryArgs {
     /// The suffix of their hosts, so that one service in several registries is one host [default: service.consul, …]
     #[arg(long = "registryDomain", value_name = "DOMAIN")]
     pub(crate) registry_domain: Option<String>,
+    /// The port by which all of their services are called, wherever instances listen; metadata may say another
+    /// [default: the ports of instances; 80 for Nomad]
+    #[arg(long = "registryServicePort", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) registry_service_port: Option<u16>,
     /// What becomes of a host that several registries have: union of all instances; priority of the registry that comes
     /// first and has any; conflict, which is the same and reported
     #[arg(long = "registryMerge", value_name = "RULE", default_value = "union", value_parser = parse_merge)]
@@ -50,6 +54,22 @@ pub(crate) struct RegistryArgs {
     /// Rules are read from Consul's keys below this one; empty for none
     #[arg(long = "consulConfigPrefix", value_name = "KEY", default_value = "")]
     pub(crate) consul_config_prefix: String,
+    /// Pages with rules, which are asked for again and again
+    #[arg(long = "configURL", value_name = "URL,…", value_delimiter = ',')]
+    pub(crate) config_urls: Vec<String>,
+    /// How often that is
+    #[arg(long = "configURLInterval", value_name = "DURATION", default_value = "10s", value_parser = parse_span)]
+    pub(crate) config_url_interval: Duration,
+    /// File with the token that such pages want; it is read again when the token is refused
+    #[arg(long = "configURLTokenFile", value_name = "FILE")]
+    pub(crate) config_url_token_file: Option<PathBuf>,
+    /// Roots for the certificates of their servers [default: those of the system]
+    #[arg(long = "configURLCAFile", value_name = "FILE")]
+    pub(crate) config_url_ca_file: Option<PathBuf>,
+    /// How often --configDir is looked at, on file systems of which the kernel tells nothing, such as those of a network
+    /// [default: only when the kernel tells of a change]
+    #[arg(long = "configPoll", value_name = "DURATION", value_parser = parse_span)]
+    pub(crate) config_poll: Option<Duration>,
     /// etcd's servers, in which rules stand
     #[arg(long = "etcdserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) etcd_servers: Vec<String>,
@@ -71,12 +91,21 @@ pub(crate) struct RegistryArgs {
     /// Eureka's servers, such as http://host:8761/eureka; user and password may stand in it
     #[arg(long = "eurekaserverURL", value_name = "URL,…", value_delimiter = ',')]
     pub(crate) eureka_servers: Vec<String>,
-    /// How often Eureka is asked what changed; 100ms is the least
+    /// How often Eureka is asked what changed; 100ms is the least, and 60s the most
     #[arg(long = "eurekaserverInterval", value_name = "DURATION", default_value = "2s", value_parser = parse_span)]
     pub(crate) eureka_interval: Duration,
+    /// File with user:password for Eureka, over what its URL says; it is read again when it is refused
+    #[arg(long = "eurekaAuthFile", value_name = "FILE")]
+    pub(crate) eureka_auth_file: Option<PathBuf>,
     /// Roots for Eureka's certificate [default: those of the system]
     #[arg(long = "eurekaCAFile", value_name = "FILE")]
     pub(crate) eureka_ca_file: Option<PathBuf>,
+    /// Our certificate for Eureka
+    #[arg(long = "eurekaCertFile", value_name = "FILE")]
+    pub(crate) eureka_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long = "eurekaKeyFile", value_name = "FILE")]
+    pub(crate) eureka_key_file: Option<PathBuf>,
     /// ZooKeeper's servers
     #[arg(long = "zookeeperserverURL", value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) zookeeper_servers: Vec<String>,
@@ -119,6 +148,12 @@ pub(crate) struct RegistryArgs {
     /// Roots for Marathon's certificate [default: those of the system]
     #[arg(long = "marathonCAFile", value_name = "FILE")]
     pub(crate) marathon_ca_file: Option<PathBuf>,
+    /// Our certificate for Marathon
+    #[arg(long = "marathonCertFile", value_name = "FILE")]
+    pub(crate) marathon_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long = "marathonKeyFile", value_name = "FILE")]
+    pub(crate) marathon_key_file: Option<PathBuf>,
     /// Where Cloud Foundry's Copilot is, and how it is asked
     #[arg(long = "cfConfig", value_name = "FILE")]
     pub(crate) cf_config: Option<PathBuf>,
@@ -131,6 +166,9 @@ pub(crate) struct RegistryArgs {
     /// Where the memory registry is written
     #[arg(long = "memoryAddr", value_name = "ADDRESS", default_value = "127.0.0.1:15016")]
     pub(crate) memory_address: SocketAddr,
+    /// File in which the memory registry is kept, so that it is there after a restart [default: it is forgotten]
+    #[arg(long = "memoryFile", value_name = "FILE")]
+    pub(crate) memory_file: Option<PathBuf>,
     /// File with the token that writers of the memory registry need; without it anybody who reaches it may write
     #[arg(long = "memoryTokenFile", value_name = "FILE")]
     pub(crate) memory_token_file: Option<PathBuf>,

@@ -17,7 +17,7 @@ use pilot_mesh::{
 use pilot_model::{
     Caller, Config, ConfigId, ConnectionSettings, DefaultEndpoint, Destination, GatewayTopology,
     IngressListener, Interception, OutboundMode, OutboundTrafficPolicy, Proxy, ProxyConfig, ProxyHeaders,
-    ProxyId, ProxyType, Resolution, Sidecar, Version,
+    ProxyId, ProxyType, Resolution, SecretAccess, Sidecar, Version,
 };
 
 use super::envoy_filters::EnvoyFilters;
@@ -65,6 +65,8 @@ pub struct Audience {
     pub on_demand: bool,
     /// The namespaces whose extensions they may run.
     pub(super) extension_namespaces: Vec<Name>,
+    /// Which Secrets they may read, and where these are.
+    pub(super) secrets: (SecretAccess, super::secrets::Place),
     /// Where they listen as a forward proxy; zero if they do not.
     pub(super) http_proxy_port: u16,
     /// What they serve themselves.
@@ -362,6 +364,7 @@ fn audience(proxy: &Proxy, around: Around<'_>, settings: Settings<'_>) -> Audien
         on_demand: false,
         names: proxy.dns_capture.then(|| name_traits(proxy, settings)),
         extension_namespaces: extension_namespaces(proxy, settings),
+        secrets: secrets(proxy, settings),
         http_proxy_port,
         served,
         hidden: if proxy.interception == Interception::None { Vec::new() } else { hidden },
@@ -414,6 +417,15 @@ fn endpoint_traits(proxy: &Proxy) -> EndpointTraits {
         view: proxy.network_view.clone(),
         passes_tls: false,
     }
+}
+
+fn secrets(proxy: &Proxy, settings: Settings<'_>) -> (SecretAccess, super::secrets::Place) {
+    if proxy.secrets == SecretAccess::None {
+        return Default::default();
+    }
+    let home = proxy.cluster == settings.options.cluster || proxy.cluster.is_empty();
+    let cluster = if home { Name::empty() } else { proxy.cluster.clone() };
+    (proxy.secrets, (cluster, proxy.namespace.clone()))
 }
 
 fn extension_namespaces(proxy: &Proxy, settings: Settings<'_>) -> Vec<Name> {

@@ -6,7 +6,7 @@ use pilot_incr::{Graph, Input, Reader, Shard, Txn};
 use pilot_model::{
     AuthorizationPolicy, Config, ConfigId, DestinationRule, EndpointSlice, EnvoyFilter, Gateway,
     HostAddresses, KeySet, KeySource, Kind, MeshConfig, MeshNetworks, MeshOptions, Namespace, Node, Object,
-    ObjectKey, PeerAuthentication, Pod, Proxy, ProxyId, RequestAuthentication, Service, ServiceEntry,
+    ObjectKey, PeerAuthentication, Pod, Proxy, ProxyId, RequestAuthentication, Secret, Service, ServiceEntry,
     Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
     WorkloadProxyConfig,
 };
@@ -37,6 +37,7 @@ pub struct Inputs {
     pub pods: Input<ConfigId, Pod>,
     pub nodes: Input<ConfigId, Node>,
     pub namespaces: Input<ConfigId, Namespace>,
+    pub secrets: Input<ConfigId, Secret>,
     pub proxies: Input<ProxyId, Arc<Proxy>>,
     /// Keys that were fetched for policies.
     pub key_sets: Input<KeySource, KeySet>,
@@ -77,6 +78,7 @@ impl Inputs {
             pods: graph.input("pods", |id: &ConfigId| id.object(Kind::Pod)),
             nodes: graph.input("nodes", |id: &ConfigId| id.object(Kind::Node)),
             namespaces: graph.input("namespaces", |id: &ConfigId| id.object(Kind::Namespace)),
+            secrets: graph.input("secrets", |id: &ConfigId| id.object(Kind::Secret)),
             proxies: graph
                 .input("proxies", |id: &ProxyId| ObjectRef::new("Proxy", Name::empty(), id.to_string())),
             key_sets: graph.input("key sets", |source: &KeySource| {
@@ -115,6 +117,7 @@ impl Inputs {
             Object::Pod(_, pod) => txn.upsert(&self.pods, shard, id, pod),
             Object::Node(_, node) => txn.upsert(&self.nodes, shard, id, node),
             Object::Namespace(_, namespace) => txn.upsert(&self.namespaces, shard, id, namespace),
+            Object::Secret(_, secret) => txn.upsert(&self.secrets, shard, id, secret),
         }
     }
 
@@ -140,6 +143,7 @@ impl Inputs {
             Kind::Pod => txn.remove(&self.pods, shard, id),
             Kind::Node => txn.remove(&self.nodes, shard, id),
             Kind::Namespace => txn.remove(&self.namespaces, shard, id),
+            Kind::Secret => txn.remove(&self.secrets, shard, id),
         }
     }
 
@@ -158,6 +162,7 @@ impl Inputs {
         let mut wasm_plugins = vec![];
         let mut traffic_extensions = vec![];
         let (mut slices, mut pods, mut nodes, mut namespaces) = (vec![], vec![], vec![], vec![]);
+        let mut secrets = vec![];
         for object in objects {
             let (_, id) = object.key();
             match object {
@@ -181,6 +186,7 @@ impl Inputs {
                 Object::Pod(_, pod) => pods.push((id, pod)),
                 Object::Node(_, node) => nodes.push((id, node)),
                 Object::Namespace(_, namespace) => namespaces.push((id, namespace)),
+                Object::Secret(_, secret) => secrets.push((id, secret)),
             }
         }
         txn.replace(&self.virtual_services, shard, virtual_services);
@@ -203,6 +209,7 @@ impl Inputs {
         txn.replace(&self.pods, shard, pods);
         txn.replace(&self.nodes, shard, nodes);
         txn.replace(&self.namespaces, shard, namespaces);
+        txn.replace(&self.secrets, shard, secrets);
     }
 
     /// What every resource may depend on; nothing until it was written once.

@@ -1,10 +1,12 @@
 //! What is wrong with rules that can only be known by looking at others.
 
+use std::collections::BTreeSet;
+
 use pilot_base::{Host, Issue, ObjectRef, SharedMap};
 use pilot_envoy::Fault;
 use pilot_incr::{Graph, Reader, Table};
 use pilot_mesh::{DelegateProblem, RouteRule, RuleIndex as _, check_delegate, delegate_id};
-use pilot_model::{ConfigId, Destination, Kind, MeshConfig, RegistryMerge};
+use pilot_model::{ConfigId, Destination, Kind, MeshConfig, RegistryMerge, ServiceEntry};
 
 use super::inputs::Inputs;
 use super::registry::Registry;
@@ -56,8 +58,9 @@ impl IssueTables {
         });
         let service_entries =
             graph.map("service entry issues", &inputs.service_entries, move |id, reader| {
-                let conflicts = contested_hosts(id, inputs, registry, reader);
-                (!conflicts.is_empty()).then_some(conflicts)
+                let mut issues = contested_hosts(id, inputs, registry, reader);
+                issues.extend(split_hosts(id, inputs, registry, reader));
+                (!issues.is_empty()).then_some(issues)
             });
         Self {
             virtual_services,
@@ -88,6 +91,38 @@ fn contested_hosts(id: &ConfigId, inputs: Inputs, registry: Registry, reader: &R
         )
     };
     entry.spec.hosts.iter().enumerate().filter_map(earlier).collect()
+}
+
+/// Hosts that an earlier registry has at other ports: no cluster has the instances of both, and rules that split between
+/// them find nobody.
+fn split_hosts(id: &ConfigId, inputs: Inputs, registry: Registry, reader: &Reader<'_>) -> Vec<Issue> {
+    let entry = reader.get(&inputs.service_entries, id);
+    let Some((entry, own)) = entry.and_then(|entry| Some((entry, entry.spec.registry.as_ref()?))) else {
+        return Vec::new();
+    };
+    let numbers =
+        |entry: &ServiceEntry| entry.ports.iter().map(|port| port.number).collect::<BTreeSet<u16>>();
+    let mine = numbers(&entry.spec);
+    let split = |(i, host): (usize, &Host)| {
+        let services = registry.services(reader, host);
+        let of_namespace = services.iter().filter(|service| service.namespace == id.namespace);
+        let mut others = of_namespace.filter_map(|service| {
+            let other = ConfigId::new(service.object.namespace.clone(), service.object.name.clone());
+            let spec = &reader.get(&inputs.service_entries, &other)?.spec;
+            (spec.registry.as_ref()?.rank < own.rank).then(|| (other, numbers(spec)))
+        });
+        let (other, theirs) = others.find(|(_, theirs)| theirs.is_disjoint(&mine))?;
+        let listed = |ports: &BTreeSet<u16>| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "{host} is called at port {} here and at port {} as {}, so no rule reaches both; say one in istio-service-port or --registryServicePort",
+            listed(&mine),
+            listed(&theirs),
+            other.name
+        );
+        let object = id.object(Kind::ServiceEntry);
+        Some(Issue::warning(object, format!("spec.hosts[{i}]"), message).at(own.name.as_str()))
+    };
+    entry.spec.hosts.iter().enumerate().filter_map(split).collect()
 }
 
 struct Check<'r, 'a> {

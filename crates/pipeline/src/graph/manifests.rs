@@ -18,6 +18,7 @@ use super::inbound::Inbound;
 use super::listeners::Listeners;
 use super::patched::Patched;
 use super::routes::Routes;
+use super::secrets::Secrets;
 
 /// Everything an audience is sent, by type.
 #[derive(Clone, PartialEq, Default)]
@@ -39,6 +40,7 @@ pub(super) struct Parts {
     pub(super) names: Table<(Layer, NameTraits), Resources>,
     /// The code of each namespace's extensions.
     pub(super) extensions: Table<Name, Resources>,
+    pub(super) secrets: Secrets,
 }
 
 /// Stacks the layers of each type, the most general at the bottom. Each type by itself: what is told to everybody all the
@@ -80,6 +82,7 @@ pub(super) fn declare(
             (TypeUrl::Route, reader.get(&routes, audience)?.clone()),
             (TypeUrl::NameTable, names(&from)),
             (TypeUrl::ExtensionConfig, extensions(&from)),
+            (TypeUrl::Secret, parts.secrets.manifest(&audience.secrets, reader)),
         ] {
             sent.by_type[kind.index()] = manifest;
         }

@@ -2,7 +2,7 @@
 //! nobody reads.
 
 use pilot_model::{
-    Config, EndpointSlice, Namespace, Node, NodePorts, Pod, Service, ServiceEntry, WorkloadEntry,
+    Config, EndpointSlice, Namespace, Node, NodePorts, Pod, Secret, Service, ServiceEntry, WorkloadEntry,
 };
 
 /// Annotations that have a say in what proxies are sent and are no part of what was made of an object.
@@ -39,6 +39,10 @@ pub(super) fn workload_entry(known: &Config<WorkloadEntry>, written: &Config<Wor
 fn is_same_meta<S>(known: &Config<S>, written: &Config<S>) -> bool {
     written.labels.subset_of(&known.labels)
         && OF_RULES.iter().all(|name| known.annotations.get(name) == written.annotations.get(name))
+}
+
+pub(super) fn secret(known: &Secret, written: &Secret) -> bool {
+    known == written
 }
 
 /// All but the addresses, which the cluster gives, and what the mesh makes of it later.

@@ -1,4 +1,4 @@
-//! Kubernetes objects that speak of each other: services, slices, pods and nodes.
+//! Kubernetes objects that speak of each other: services, slices, pods and nodes; and Secrets.
 
 use proptest::prelude::*;
 
@@ -11,6 +11,7 @@ pub(super) fn object() -> impl Strategy<Value = String> {
         2 => service(),
         2 => slice(),
         1 => system_namespace(),
+        1 => secret(),
     ]
 }
 
@@ -98,5 +99,15 @@ fn slice() -> impl Strategy<Value = String> {
 fn system_namespace() -> impl Strategy<Value = String> {
     pick(&["", "topology.istio.io/network: n1"]).prop_map(|labels| {
         format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: istio-system, labels: {{{labels}}}}}}}")
+    })
+}
+
+fn secret() -> impl Strategy<Value = String> {
+    let data =
+        pick(&["tls.crt: YQ==, tls.key: Yg==", "tls.crt: YQ==, tls.key: Yw==, ca.crt: ZA==", "cacert: ZQ=="]);
+    (pick(&NAMESPACES), pick(&["cert", "cert-cacert"]), data).prop_map(|(namespace, name, data)| {
+        format!(
+            "{{apiVersion: v1, kind: Secret, metadata: {{name: {name}, namespace: {namespace}}}, data: {{{data}}}}}"
+        )
     })
 }

@@ -96,6 +96,11 @@ impl World {
         manifests.of(kind).iter().map(|resource| resource.name().to_string()).collect()
     }
 
+    pub(crate) fn version_of(&self, kind: TypeUrl, name: &str) -> Option<String> {
+        let manifests = self.0.manifests_of(PROXY).expect("the proxy is known");
+        manifests.of(kind).get(name).map(|resource| resource.version().to_string())
+    }
+
     /// Ports at which it listens for others.
     pub(crate) fn inbound_ports(&self) -> Vec<u32> {
         let listeners = self.resources::<Listener>(TypeUrl::Listener);

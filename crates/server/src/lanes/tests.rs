@@ -1,30 +1,11 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use pilot_base::{Clock, Micros, Millis};
+use pilot_base::Micros;
 
 use super::{KEPT, Lane, Lanes, MOST, News, Place, SILENCE};
-
-#[derive(Default)]
-struct Held(AtomicU64);
-
-impl Held {
-    fn go_on(&self, by: Micros) {
-        self.0.fetch_add(by, Ordering::Relaxed);
-    }
-}
-
-impl Clock for Held {
-    fn now(&self) -> Millis {
-        self.micros() / 1000
-    }
-
-    fn micros(&self) -> Micros {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use crate::clock::Held;
 
 /// With one place for each sort.
 fn lanes() -> (Lanes, Arc<Held>) {
@@ -46,12 +27,11 @@ fn take(lanes: &Lanes, lane: Lane) -> Option<Place> {
 
 /// What the task does that looks after places.
 fn release(lanes: &Lanes) -> Option<Micros> {
-    let next = [&lanes.first, &lanes.push].map(|places| places.release_until(places.clock.micros()));
-    next.into_iter().flatten().min()
+    [&lanes.first, &lanes.push].into_iter().filter_map(|places| places.look()).min()
 }
 
 fn free(lanes: &Lanes) -> [usize; 2] {
-    [&lanes.first, &lanes.push].map(|places| places.queue.lock().free)
+    [&lanes.first, &lanes.push].map(|places| places.free())
 }
 
 #[test]
@@ -64,7 +44,7 @@ fn a_place_is_kept_until_the_client_answers_or_for_long_enough() {
     let silent = take(&lanes, Lane::Push).expect("it is free again");
     lanes.keep(&silent);
     clock.go_on(KEPT - 1);
-    assert_eq!(release(&lanes), Some(clock.micros() + 1));
+    assert_eq!(release(&lanes), Some(clock.now_micros() + 1));
     assert!(take(&lanes, Lane::Push).is_none());
     clock.go_on(1);
     release(&lanes);
@@ -72,7 +52,7 @@ fn a_place_is_kept_until_the_client_answers_or_for_long_enough() {
     drop(silent);
     assert!(take(&lanes, Lane::Push).is_some());
     assert_eq!(release(&lanes), None);
-    assert!(lanes.push.queue.lock().had.is_empty());
+    assert!(!lanes.push.is_had());
     assert_eq!(free(&lanes), [1, 1], "one place, whoever gave it back how often");
 }
 

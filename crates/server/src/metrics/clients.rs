@@ -118,9 +118,9 @@ impl Clients {
     }
 
     /// Which objects lead to something that proxies refuse, and how many proxies.
-    pub(crate) fn note_refused(&self, counts: &BTreeMap<&ObjectRef, usize>) {
+    pub(crate) fn note_refused(&self, counts: &BTreeMap<ObjectRef, usize>) {
         self.refused_objects.reset();
-        for (object, count) in counts.iter().filter(|(object, _)| object.kind != "Proxy").take(MOST_NODES) {
+        for (object, count) in counts.iter().take(MOST_NODES) {
             let labels = [object.kind.as_str(), object.namespace.as_str(), object.name.as_str()];
             self.refused_objects.with_label_values(&labels).set(i64::try_from(*count).unwrap_or(i64::MAX));
         }

@@ -247,5 +247,6 @@ fn update_type(kind: Kind) -> &'static str {
         | Kind::WasmPlugin
         | Kind::TrafficExtension
         | Kind::Namespace => "config",
+        Kind::Secret => "secret",
     }
 }

@@ -10,6 +10,7 @@ use pilot_source::Held;
 use serde_json::{Value, json};
 
 use super::{Pages, written};
+use crate::debug::is_local;
 
 /// Everything that is held back. `?pretty` is for people.
 pub(super) async fn page(State(pages): State<Pages>, Query(query): Query<Vec<(String, String)>>) -> Response {
@@ -39,27 +40,4 @@ pub(super) async fn confirm(
     }
     let names: Vec<&str> = confirmed.iter().map(pilot_base::Name::as_str).collect();
     Json(json!({ "confirmed": names })).into_response()
-}
-
-fn is_local(peer: Option<SocketAddr>) -> bool {
-    peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_local;
-
-    #[test]
-    fn only_who_is_on_this_machine_may_confirm_anything() {
-        for (peer, may) in [
-            ("127.0.0.1:5", true),
-            ("[::1]:5", true),
-            ("[::ffff:127.0.0.1]:5", true),
-            ("10.0.0.1:5", false),
-            ("[2001:db8::1]:5", false),
-        ] {
-            assert_eq!(is_local(Some(peer.parse().unwrap())), may, "{peer}");
-        }
-        assert!(!is_local(None));
-    }
 }

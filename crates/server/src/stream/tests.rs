@@ -26,6 +26,8 @@ use super::Hub;
 use crate::ads::Ads;
 use crate::authenticate::{AuthOptions, Gate};
 use crate::lanes::{LARGE, Lane, Lanes};
+use crate::readers::{LONG, Readers};
+use crate::registration::{Joining, Registrar};
 use crate::{Engine, EngineOptions, Metrics, SystemClock};
 
 /// Enough that the table of their routes is large.
@@ -151,10 +153,12 @@ fn hub(engine: &Engine, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ending: wa
         engine: engine.handle().clone(),
         bodies: Default::default(),
         lanes: Lanes::with_places(1, 1, Arc::clone(&clock)),
-        readers: Default::default(),
+        readers: Readers::with_places(1, Arc::clone(&clock)),
         admission: None,
         gate: Arc::new(Gate::new(Vec::new(), options)),
         registrar: None,
+        secrets: None,
+        debug: None,
         clock,
         metrics,
         serving: watch::channel(true).1,
@@ -163,17 +167,22 @@ fn hub(engine: &Engine, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ending: wa
     }
 }
 
-#[tokio::test]
-async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
+fn start(sources: usize) -> (Engine, Arc<dyn Clock>, Arc<Metrics>) {
     let (clock, metrics): (Arc<dyn Clock>, _) =
         (Arc::new(SystemClock::default()), Arc::new(Metrics::new("test").unwrap()));
     let options = EngineOptions {
         mesh: MeshOptions::default(),
-        sources: 1,
+        sources,
         debounce: None,
         settings: watch::Sender::default(),
     };
     let engine = Engine::start(options, Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
+    (engine, clock, metrics)
+}
+
+#[tokio::test]
+async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
+    let (engine, clock, metrics) = start(1);
     let (tell, told) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     engine.handle().run(Box::new(Told(told)), 0, &mut tasks);
@@ -207,5 +216,37 @@ async fn word_of_an_endpoint_overtakes_a_table_of_routes_that_waits() {
     drop(place);
     assert_eq!(client.next().await.type_url, TypeUrl::Route.as_str());
     drop(client);
+    engine.stop();
+}
+
+/// Keeps whoever comes waiting, as an API server does that does not answer.
+struct Unanswered;
+
+impl Registrar for Unanswered {
+    fn join<'a>(&'a self, _: &'a pilot_model::Proxy, _: Option<&'a [pilot_ca::SpiffeId]>) -> Joining<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn who_waits_to_be_registered_keeps_nobody_from_asking_for_much() {
+    let (engine, clock, metrics) = start(0);
+    let (_runs_on, ending) = watch::channel(false);
+    let readers = Readers::with_places(1, Arc::clone(&clock));
+    let hub = || hub(&engine, Arc::clone(&clock), Arc::clone(&metrics), ending.clone());
+    let waiting = Arc::new(Hub { registrar: Some(Arc::new(Unanswered)), readers: readers.clone(), ..hub() });
+    let served = Arc::new(Hub { readers, ..hub() });
+    let names: Vec<String> = (0..LONG / 8).map(|name| format!("name-{name}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+
+    let mut waits = Client::connect(&waiting);
+    waits.ask(TypeUrl::Endpoint, &names);
+    let silent = tokio::time::timeout(Duration::from_millis(100), waits.body.frame()).await;
+    assert!(silent.is_err(), "it is not registered");
+    let mut client = Client::connect(&served);
+    client.ask(TypeUrl::Endpoint, &names);
+    let answer = client.next().await;
+    assert_eq!((answer.type_url.as_str(), answer.resources.len()), (TypeUrl::Endpoint.as_str(), names.len()));
+    drop((waits, client));
     engine.stop();
 }

@@ -123,6 +123,12 @@ impl Consul {
             registry: RegistryOptions::new(&name, "service.consul"),
             client,
             datacenter: datacenter.to_owned(),
+            // One that is named has that in the names of its services too.
+            other_domains: if datacenter == "dc1" {
+                Vec::new()
+            } else {
+                vec![format!("service.{datacenter}.consul")]
+            },
             namespace: String::new(),
             partition: String::new(),
             wait: Duration::from_secs(3),

@@ -1,7 +1,7 @@
 //! Changes that Consul does not tell by name.
 
 use pilot_model::{Object, ServiceEntry};
-use pilot_source::contract::{Follower, Mirror};
+use pilot_source::contract::{Follower, Mirror, RegistryRig, Relay, Road};
 use serde_json::{Value, json};
 
 use crate::agent::{Consul, TOKEN, at};
@@ -82,5 +82,53 @@ async fn a_node_that_fails_takes_all_that_is_on_it_along() {
     follower.until("two each again", |mirror| left(mirror) == [2, 2]).await;
     consul.ask("/v1/catalog/deregister", json!({"Node": "n1"}).to_string()).await;
     follower.until("that the node is gone", |mirror| left(mirror) == [1, 1]).await;
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_that_are_taken_away_together_are_gone_at_once() {
+    let Some(consul) = Consul::start().await else { return };
+    for name in ["shop", "cart"] {
+        consul.catalog("n1", "10.0.0.1", service(name, name, 8080)).await;
+    }
+    let mut follower = Follower::start(consul.follow_at(at(consul.address, TOKEN), "dc1"));
+    follower.until("both", |mirror| mirror.objects().count() == 2).await;
+    consul.ask("/v1/catalog/deregister", json!({"Node": "n1"}).to_string()).await;
+    follower.until("that both are gone", |mirror| mirror.objects().count() == 0).await;
+    assert_eq!(follower.mirror.reports, 0, "an answer that is newer is believed");
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_begins_anew_takes_nobody_back_though_most_are_there_again() {
+    let Some(mut consul) = Consul::start().await else { return };
+    let names = ["a", "b", "c", "d", "e"];
+    for port in 8080..8090 {
+        for name in names {
+            consul.catalog("n1", "10.0.0.1", service(name, name, port)).await;
+        }
+    }
+    let relay = Relay::to(consul.address).await;
+    let mut follower = Follower::start(RegistryRig::source(&consul, relay.address));
+    follower.until("all", |mirror| mirror.objects().count() == names.len()).await;
+    relay.set(Road::Cut);
+    RegistryRig::restart(&mut consul).await;
+    for name in &names[..3] {
+        consul.catalog("n1", "10.0.0.1", service(name, name, 8089)).await;
+    }
+    relay.set(Road::Open);
+    let is_held = |mirror: &Mirror| {
+        mirror
+            .issues
+            .values()
+            .flatten()
+            .any(|issue| issue.to_string().contains("2 of 5 instances are missing"))
+    };
+    follower.until("that two are missing", is_held).await;
+    assert_eq!(follower.mirror.objects().count(), names.len(), "they are kept until they come back");
+    for name in &names[3..] {
+        consul.catalog("n1", "10.0.0.1", service(name, name, 8089)).await;
+    }
+    follower.until("that all is well", |mirror| mirror.issues.is_empty()).await;
     follower.stop().await;
 }

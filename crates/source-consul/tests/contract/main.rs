@@ -4,6 +4,7 @@
 mod agent;
 mod changes;
 mod far;
+mod keys;
 mod standin;
 mod tokens;
 
@@ -13,9 +14,8 @@ use std::time::Duration;
 use http::Method;
 use pilot_source::Source;
 use pilot_source::contract::{
-    Condition, Follower, Registered, RegistryRig, check_bad, check_load, check_registry,
+    Condition, Registered, RegistryRig, check_bad, check_load, check_registry, garbled,
 };
-use pilot_source_store::contract::{StoreRig, check_store};
 use serde_json::json;
 
 use agent::{Consul, TOKEN, at};
@@ -41,7 +41,8 @@ impl RegistryRig for Consul {
             body["Check"] = check;
         }
         let path = "/v1/agent/service/register?replace-existing-checks=true";
-        let answer = self.client.ask(Method::PUT, path, body.to_string().into(), Duration::ZERO).await;
+        let body = garbled(&body.to_string()).into();
+        let answer = self.client.ask(Method::PUT, path, body, Duration::ZERO).await;
         answer.unwrap().status.is_success()
     }
 
@@ -82,6 +83,11 @@ impl RegistryRig for Consul {
         ]
     }
 
+    fn with_wrong_token(&self) -> Option<(Box<dyn Source>, &'static str)> {
+        const WRONG: &str = "99999999-2222-3333-4444-555555555555";
+        Some((self.follow_at(at(self.address, WRONG), "dc1"), WRONG))
+    }
+
     async fn fill(&mut self, services: usize, instances: usize) {
         for service in 0..services {
             let name = format!("svc-{service}");
@@ -101,29 +107,6 @@ impl RegistryRig for Consul {
     }
 }
 
-struct Kv(Consul);
-
-impl StoreRig for Kv {
-    fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        self.0.keys_at(at(server, TOKEN))
-    }
-
-    fn server(&self) -> Option<SocketAddr> {
-        Some(self.0.address)
-    }
-
-    async fn put(&mut self, key: &str, bytes: &[u8]) -> bool {
-        self.0.ask(&format!("/v1/kv/istio/config/{key}"), bytes).await;
-        true
-    }
-
-    async fn delete(&mut self, key: &str) {
-        let path = format!("/v1/kv/istio/config/{key}");
-        let answer = self.0.client.ask(Method::DELETE, &path, "".into(), Duration::ZERO).await.unwrap();
-        assert!(answer.status.is_success());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consul_keeps_the_contract() {
     let Some(mut consul) = Consul::start().await else { return };
@@ -137,23 +120,4 @@ async fn consul_without_checks_keeps_the_contract() {
     let Some(mut consul) = Consul::start().await else { return };
     consul.has_checks = false;
     check_registry(&mut consul).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn consuls_keys_are_a_store_of_rules() {
-    let Some(consul) = Consul::start().await else { return };
-    check_store(&mut Kv(consul)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_token_is_told_without_it() {
-    let Some(mut consul) = Consul::start().await else { return };
-    consul.register(&Registered::new("shop", "shop-1", 8080)).await;
-    let wrong = "99999999-2222-3333-4444-555555555555";
-    let mut follower = Follower::start(consul.follow_at(at(consul.address, wrong), "dc1"));
-    follower.until("a refusal", |mirror| !mirror.issues.is_empty()).await;
-    let issue = follower.mirror.issues.values().flatten().next().unwrap().to_string();
-    assert!(issue.contains("is the token right?") && !issue.contains(wrong), "{issue}");
-    assert!(!follower.mirror.ready, "what may not be seen is not nothing");
-    follower.stop().await;
 }

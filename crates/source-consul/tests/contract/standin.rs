@@ -99,6 +99,7 @@ async fn start(services: usize) -> (Standin, Box<dyn Source>, JoinSet<std::io::R
         registry: RegistryOptions::new("consul", "service.consul"),
         client: at(address, "none"),
         datacenter: String::new(),
+        other_domains: Vec::new(),
         namespace: String::new(),
         partition: String::new(),
         wait: std::time::Duration::from_secs(30),

@@ -6,8 +6,8 @@ use pilot_source::contract::{Follower, Mirror, Registered, RegistryRig as _};
 use pilot_source_store::contract::{StoreRig as _, rule};
 use serde_json::{Value, json};
 
-use crate::Kv;
 use crate::agent::{Consul, at};
+use crate::keys::Kv;
 
 /// Whoever has this may see what a policy says.
 const NARROW: &str = "22222222-2222-3333-4444-555555555555";

@@ -11,10 +11,24 @@ use pilot_source::contract::{
     Condition, Follower, Mirror, Registered, RegistryRig, check_bad, check_load, check_registry,
 };
 use pilot_source::{RegistryOptions, Source};
-use pilot_source_http::{ClientOptions, ServerAddress};
+use pilot_source_http::{ClientOptions, Secret, ServerAddress};
 use pilot_source_marathon::{MarathonOptions, MarathonSource};
 
-use standin::Standin;
+use standin::{Standin, WRONG};
+
+impl Standin {
+    fn source_with(&self, server: SocketAddr, secret: Option<Secret>) -> Box<dyn Source> {
+        let server = ServerAddress::parse(&format!("http://{server}")).unwrap();
+        let patience = Duration::from_secs(2);
+        let options = MarathonOptions {
+            registry: RegistryOptions::new("marathon", "marathon.mesos"),
+            client: ClientOptions { patience, secret, ..ClientOptions::new(vec![server]) },
+            alive: Duration::from_millis(500),
+            anew: self.anew,
+        };
+        Box::new(MarathonSource::open(options).unwrap())
+    }
+}
 
 impl RegistryRig for Standin {
     fn about(&self) -> &'static str {
@@ -22,13 +36,7 @@ impl RegistryRig for Standin {
     }
 
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        let server = ServerAddress::parse(&format!("http://{server}")).unwrap();
-        let options = MarathonOptions {
-            registry: RegistryOptions::new("marathon", "marathon.mesos"),
-            client: ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::new(vec![server]) },
-            alive: Duration::from_millis(500),
-        };
-        Box::new(MarathonSource::open(options).unwrap())
+        self.source_with(server, None)
     }
 
     fn server(&self) -> SocketAddr {
@@ -49,6 +57,10 @@ impl RegistryRig for Standin {
         true
     }
 
+    fn stream(&self) -> Option<&'static str> {
+        Some("/v2/events")
+    }
+
     async fn restart(&mut self) -> Option<bool> {
         self.stop_and_start().await;
         Some(true)
@@ -64,6 +76,11 @@ impl RegistryRig for Standin {
             b"HTTP/1.1 503 No leader\r\ncontent-length: 0\r\n\r\n".to_vec(),
             vec![0xff; 64],
         ]
+    }
+
+    fn with_wrong_token(&self) -> Option<(Box<dyn Source>, &'static str)> {
+        let secret = Secret::new("authorization", &format!("token={WRONG}"));
+        Some((self.source_with(self.address, secret), WRONG))
     }
 
     async fn fill(&mut self, services: usize, instances: usize) {
@@ -89,6 +106,8 @@ async fn marathon_keeps_the_contract() {
     let mut standin = Standin::start().await;
     check_registry(&mut standin).await;
     check_bad(&mut standin).await;
+    // To list so many takes longer.
+    standin.anew = Duration::from_secs(300);
     check_load(&mut standin).await;
 }
 

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use parking_lot::Mutex;
-use pilot_source::contract::{Condition, Registered};
+use pilot_source::contract::{Condition, Registered, garbled};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
@@ -34,6 +36,8 @@ const END: &str = "end";
 
 pub(crate) struct Standin {
     pub(crate) address: SocketAddr,
+    /// How often it is asked for everything.
+    pub(crate) anew: Duration,
     marathon: Marathon,
     serving: JoinSet<std::io::Result<()>>,
 }
@@ -48,7 +52,7 @@ impl Standin {
             Marathon { apps: Arc::default(), refused: Arc::default(), events: broadcast::channel(100_000).0 };
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut standin = Self { address, marathon, serving: JoinSet::new() };
+        let mut standin = Self { address, anew: Duration::from_secs(3), marathon, serving: JoinSet::new() };
         standin.serve(listener);
         standin
     }
@@ -59,6 +63,7 @@ impl Standin {
             .route("/v2/apps/{*id}", routing::get(app))
             .route("/v2/events", routing::get(events))
             .route("/ping", routing::get(|| async { "pong" }))
+            .layer(from_fn(authorized))
             .with_state(self.marathon.clone());
         self.serving.spawn(axum::serve(listener, router).into_future());
     }
@@ -94,6 +99,16 @@ impl Standin {
     }
 }
 
+/// Of who has this nobody believes that he may ask.
+pub(crate) const WRONG: &str = "wr0ng-t0ken";
+
+async fn authorized(request: Request, next: Next) -> Response {
+    match request.headers().get("authorization") {
+        Some(said) if *said == format!("token={WRONG}") => StatusCode::UNAUTHORIZED.into_response(),
+        _ => next.run(request).await,
+    }
+}
+
 fn shown(name: &str, tasks: &BTreeMap<String, (Registered, Condition)>) -> Value {
     let task = |(instance, condition): &(Registered, Condition)| {
         json!({"id": instance.id, "host": instance.address, "state": "TASK_RUNNING", "ports": [instance.port],
@@ -109,7 +124,7 @@ fn shown(name: &str, tasks: &BTreeMap<String, (Registered, Condition)>) -> Value
 async fn apps(State(marathon): State<Marathon>) -> Response {
     let apps = marathon.apps.lock();
     let all: Value = apps.iter().map(|(name, tasks)| shown(name, tasks)).collect();
-    json!({"apps": all}).to_string().into_response()
+    garbled(&json!({"apps": all}).to_string()).into_response()
 }
 
 async fn app(State(marathon): State<Marathon>, Path(name): Path<String>) -> Response {
@@ -118,7 +133,7 @@ async fn app(State(marathon): State<Marathon>, Path(name): Path<String>) -> Resp
     }
     let apps = marathon.apps.lock();
     match apps.get(&name) {
-        Some(tasks) => json!({"app": shown(&name, tasks)}).to_string().into_response(),
+        Some(tasks) => garbled(&json!({"app": shown(&name, tasks)}).to_string()).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }

@@ -12,7 +12,7 @@ use pilot_source::contract::{
     Condition, Follower, Mirror, Registered, RegistryRig, check_bad, check_load, check_registry,
 };
 use pilot_source::{RegistryOptions, Source};
-use pilot_source_http::{ClientOptions, ServerAddress};
+use pilot_source_http::{ClientOptions, Secret, ServerAddress};
 use pilot_source_nomad::{NomadOptions, NomadSource};
 
 use standin::Standin;
@@ -22,18 +22,29 @@ fn at(address: SocketAddr) -> ClientOptions {
     ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::new(vec![server]) }
 }
 
-fn source(address: SocketAddr) -> Box<dyn Source> {
+/// Of who has this the stand-in does not believe that he may ask.
+const WRONG: &str = "55555555-4444-3333-2222-111111111111";
+
+fn source(address: SocketAddr, silence: Duration) -> Box<dyn Source> {
+    source_with(at(address), silence)
+}
+
+fn source_with(client: ClientOptions, silence: Duration) -> Box<dyn Source> {
     let options = NomadOptions {
         registry: RegistryOptions {
             service_port: Some(80),
             ..RegistryOptions::new("nomad", "service.nomad")
         },
-        client: at(address),
+        client,
         namespace: "*".to_owned(),
         alive: Duration::from_millis(500),
+        silence,
     };
     Box::new(NomadSource::open(options).unwrap())
 }
+
+/// The stand-in says every second that it is alive.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What is no answer of a Nomad, or one that makes no sense.
 fn nonsense() -> Vec<Vec<u8>> {
@@ -51,7 +62,7 @@ impl RegistryRig for Standin {
     }
 
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        source(server)
+        source(server, SILENCE)
     }
 
     fn server(&self) -> SocketAddr {
@@ -72,6 +83,10 @@ impl RegistryRig for Standin {
         false
     }
 
+    fn stream(&self) -> Option<&'static str> {
+        Some("/v1/event/stream")
+    }
+
     async fn restart(&mut self) -> Option<bool> {
         self.stop_and_start().await;
         Some(true)
@@ -79,6 +94,11 @@ impl RegistryRig for Standin {
 
     fn nonsense(&self) -> Vec<Vec<u8>> {
         nonsense()
+    }
+
+    fn with_wrong_token(&self) -> Option<(Box<dyn Source>, &'static str)> {
+        let secret = Secret::new("x-nomad-token", WRONG);
+        Some((source_with(ClientOptions { secret, ..at(self.address) }, SILENCE), WRONG))
     }
 
     async fn fill(&mut self, services: usize, instances: usize) {
@@ -115,7 +135,7 @@ async fn what_happens_while_everything_is_read_is_not_missed() {
         standin.put(&Registered::new(&format!("svc-{i}"), "1", 8080));
     }
     standin.behave(Duration::from_millis(200), "");
-    let mut follower = Follower::start(source(standin.address));
+    let mut follower = Follower::start(source(standin.address, SILENCE));
     // The first ones are being read, and the others wait.
     follower.rest(Duration::from_millis(100)).await;
     assert!(!follower.mirror.ready);
@@ -134,7 +154,7 @@ async fn a_service_that_cannot_be_read_is_told_and_tried_again_and_takes_no_othe
         standin.put(&Registered::new(name, "1", 8080));
     }
     standin.behave(Duration::ZERO, "shop");
-    let mut follower = Follower::start(source(standin.address));
+    let mut follower = Follower::start(source(standin.address, SILENCE));
     follower.until("the other one", |mirror| hosts(mirror) == ["cart.service.nomad"]).await;
     let issue = follower.mirror.issues.values().flatten().next().unwrap().to_string();
     assert!(issue.contains("default/shop.nomad") && issue.contains("500"), "{issue}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::Method;
 use pilot_source::Source;
 use pilot_source::contract::{
-    Condition, Registered, RegistryRig, Server, check_bad, check_registry, free_port, wanted,
+    Condition, Registered, RegistryRig, Server, check_bad, check_registry, free_port, garbled, wanted,
 };
 use pilot_source_http::{Client, ClientOptions};
 use serde_json::{Value, json};
@@ -130,7 +130,8 @@ impl RegistryRig for Nomad {
     }
 
     fn source(&self, server: SocketAddr) -> Box<dyn Source> {
-        source(server)
+        // More than twice what it takes to say that it is alive.
+        source(server, Duration::from_secs(25))
     }
 
     fn server(&self) -> SocketAddr {
@@ -143,13 +144,14 @@ impl RegistryRig for Nomad {
     }
 
     async fn try_register(&mut self, instance: &Registered) -> bool {
-        let body = job(instance).to_string().into();
+        let body = garbled(&job(instance).to_string()).into();
         let answer = self.client.ask(Method::POST, "/v1/jobs", body, Duration::ZERO).await.unwrap();
         if !answer.status.is_success() {
             return false;
         }
         // It is registered once its task runs, and then it can be taken away again.
-        let tags = json!(tags(instance));
+        let shown = |tag: &String| String::from_utf8_lossy(&garbled(tag)).into_owned();
+        let tags: Value = tags(instance).iter().map(shown).collect();
         let is_there =
             |all: &[Value]| all.iter().any(|one| one["JobID"] == instance.id && one["Tags"] == tags);
         while !is_there(&self.instances(&instance.service).await) {
@@ -167,6 +169,10 @@ impl RegistryRig for Nomad {
     /// What its checks find is known to nobody but the machine that makes them; no event tells it.
     async fn set_condition(&mut self, _: &Registered, _: Condition) -> bool {
         false
+    }
+
+    fn stream(&self) -> Option<&'static str> {
+        Some("/v1/event/stream")
     }
 
     async fn restart(&mut self) -> Option<bool> {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use parking_lot::Mutex;
-use pilot_source::contract::Registered;
+use pilot_source::contract::{Registered, garbled};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
@@ -66,8 +67,17 @@ impl Standin {
             .route("/v1/service/{name}", routing::get(service))
             .route("/v1/event/stream", routing::get(events))
             .route("/v1/status/leader", routing::get(|| async { "\"127.0.0.1:4647\"" }))
+            .layer(from_fn(authorized))
             .with_state(self.nomad.clone());
         self.serving.spawn(axum::serve(listener, router).into_future());
+        let events = self.nomad.events.clone();
+        self.serving.spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                // Nobody may listen.
+                let _heard = events.send((0, "{}\n".to_owned()));
+            }
+        });
     }
 
     pub(crate) async fn stop_and_start(&mut self) {
@@ -122,8 +132,15 @@ impl Standin {
     }
 }
 
+async fn authorized(request: Request, next: Next) -> Response {
+    match request.headers().get("x-nomad-token") {
+        Some(token) if *token == crate::WRONG => StatusCode::FORBIDDEN.into_response(),
+        _ => next.run(request).await,
+    }
+}
+
 fn answer(services: &Services, body: &Value) -> Response {
-    ([("x-nomad-index", services.index.max(1).to_string())], body.to_string()).into_response()
+    ([("x-nomad-index", services.index.max(1).to_string())], garbled(&body.to_string())).into_response()
 }
 
 async fn services(State(nomad): State<Nomad>) -> Response {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pilot_source::Suspicion;
+use pilot_source::{Patience, Suspicion};
 use tokio::time::Instant;
 
 #[derive(Default)]
@@ -11,6 +11,7 @@ pub(super) struct Held {
     keys: BTreeSet<String>,
     /// When they are given up; nothing while the store cannot be asked.
     until: Option<Instant>,
+    patience: Patience,
     /// Of the next whole answer.
     doubt: Suspicion,
     why: String,
@@ -22,6 +23,7 @@ const MANY: usize = 10;
 impl Held {
     pub(super) fn doubt(&mut self, doubt: Suspicion) {
         (self.doubt, self.until) = (self.doubt.max(doubt), None);
+        self.patience.rest();
     }
 
     pub(super) fn why(&self) -> Option<&str> {
@@ -51,10 +53,21 @@ impl Held {
             );
             self.keys.extend(fresh.iter().cloned());
         }
+        if self.keys.is_empty() {
+            self.patience = Patience::default();
+        }
         if is_collapse || self.until.is_none() {
-            self.until = Some(Instant::now() + grace);
+            self.until = Some(self.patience.until(grace));
         }
         if is_collapse { BTreeSet::new() } else { fresh }
+    }
+
+    /// It has what it had, though it could not be asked meanwhile.
+    pub(super) fn is_the_same(&mut self, grace: Duration) {
+        self.doubt = Suspicion::None;
+        if self.until.is_none() {
+            self.until = Some(self.patience.until(grace));
+        }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {

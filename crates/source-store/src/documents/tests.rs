@@ -43,6 +43,33 @@ fn of_two_documents_that_say_the_same_the_first_counts() {
     assert_eq!((hosts(&mirror).len(), mirror.issues.len()), (0, 0));
 }
 
+#[test]
+fn who_says_the_same_is_told_whoever_came_first() {
+    let (mut documents, mut mirror) = (documents(), Mirror::default());
+    mirror.apply(documents.replace([("b".into(), rule("r", "b.com"))]));
+    assert!(mirror.issues.is_empty());
+    mirror.apply(documents.put("a", &rule("r", "a.com")));
+    let issues: Vec<String> = mirror.issues.values().flatten().map(ToString::to_string).collect();
+    assert!(
+        issues.len() == 1 && issues[0].starts_with("store/b") && issues[0].contains("also in a"),
+        "{issues:?}"
+    );
+    assert_eq!(hosts(&mirror), ["a.com"]);
+    mirror.apply(documents.remove("a"));
+    assert_eq!((hosts(&mirror), mirror.issues.len()), (vec!["b.com".to_owned()], 0));
+    // A document that is about something else by now is in nobody's way.
+    mirror.apply(documents.put("a", &rule("r", "a.com")));
+    assert_eq!(mirror.issues.len(), 1);
+    mirror.apply(documents.put("a", &rule("other", "c.com")));
+    assert_eq!((hosts(&mirror), mirror.issues.len()), (vec!["c.com".to_owned(), "b.com".to_owned()], 0));
+    // What is wrong with a document by itself stays.
+    mirror.apply(documents.put("b", b"kind: ["));
+    mirror.apply(documents.put("a", &rule("r", "a.com")));
+    assert_eq!(mirror.issues.values().map(Vec::len).collect::<Vec<_>>(), [2]);
+    mirror.apply(documents.remove("a"));
+    assert_eq!(mirror.issues.values().map(Vec::len).collect::<Vec<_>>(), [1]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_has_begun_anew_takes_nothing_back_at_once() {
     let (mut documents, mut mirror) = (documents(), Mirror::default());

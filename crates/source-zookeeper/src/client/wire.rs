@@ -13,6 +13,7 @@ pub(super) enum Op {
     Delete = 2,
     GetData = 4,
     SetData = 5,
+    SetAcl = 7,
     GetChildren = 8,
     Ping = 11,
     Auth = 100,
@@ -70,9 +71,9 @@ impl Writer {
     }
 }
 
-/// The first words of a session.
-pub(super) fn connect_frame(timeout: i32) -> Bytes {
-    let body = Writer::default().int(0).long(0).int(timeout).long(0).bytes(&[0; 16]).no();
+/// The first words of a session. A server that knows less than what was `seen` sends us away.
+pub(super) fn connect_frame(timeout: i32, seen: i64) -> Bytes {
+    let body = Writer::default().int(0).long(seen).int(timeout).long(0).bytes(&[0; 16]).no();
     Writer::default().bytes(&body.0).0.freeze()
 }
 
@@ -94,24 +95,26 @@ pub(super) enum Reply {
     Answer(Result<Bytes, ZkError>),
 }
 
-pub(super) fn reply(frame: Bytes) -> Option<Reply> {
+/// A reply, and the number of the last change that the server knew, where it says one.
+pub(super) fn reply(frame: Bytes) -> Option<(Reply, i64)> {
     let mut reader = Reader::new(frame);
-    let (number, _changes, error) = (reader.int()?, reader.long()?, reader.int()?);
-    match number {
-        PING => Some(Reply::Ping),
+    let (number, change, error) = (reader.int()?, reader.long()?, reader.int()?);
+    let reply = match number {
+        PING => Reply::Ping,
         EVENT => {
             let (_kind, _state) = (reader.int()?, reader.int()?);
-            Some(Reply::Event(reader.text()?))
+            Reply::Event(reader.text()?)
         }
-        _ => Some(Reply::Answer(match error {
+        _ => Reply::Answer(match error {
             0 => Ok(reader.0),
             -6 => Err(ZkError::Unknown),
             -101 => Err(ZkError::NoNode),
             -102 | -115 => Err(ZkError::NoAuth),
             -110 => Err(ZkError::NodeExists),
             other => Err(ZkError::Other(other)),
-        })),
-    }
+        }),
+    };
+    Some((reply, change))
 }
 
 /// Reads from the front; nothing where something else stands there.
@@ -156,7 +159,7 @@ mod tests {
     fn what_is_written_can_be_read() {
         let frame = Writer::default().text("/a").no().frame(Op::GetData);
         assert_eq!(&frame[..], [0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 2, b'/', b'a', 0]);
-        assert_eq!(connect_frame(1000).len(), 4 + 45);
+        assert_eq!(connect_frame(1000, 7).len(), 4 + 45);
         let texts = Writer::default().int(2).text("x").text("yz").0.freeze();
         assert_eq!(Reader::new(texts).texts().unwrap(), ["x", "yz"]);
     }
@@ -170,6 +173,6 @@ mod tests {
             }
         }
         let event = Writer::default().int(-1).long(0).int(0).int(1).int(3).text("/services/shop").0.freeze();
-        assert!(matches!(reply(event), Some(Reply::Event(path)) if path == "/services/shop"));
+        assert!(matches!(reply(event), Some((Reply::Event(path), 0)) if path == "/services/shop"));
     }
 }

@@ -15,7 +15,7 @@ mod bad;
 mod load;
 
 pub use bad::check_bad;
-pub use load::check_load;
+pub use load::{check_load, load_wanted, resident};
 
 /// A registry under the control of a test.
 pub trait RegistryRig {
@@ -51,11 +51,26 @@ pub trait RegistryRig {
     fn set_road(&mut self, relay: &Relay, road: Road) {
         relay.set(road);
     }
+    /// A word of the question whose answer goes on for ever; nothing where there are no connections.
+    fn stream(&self) -> Option<&'static str> {
+        Some("")
+    }
     /// Ends the server and starts it again, and tells whether it still knows what was registered; nothing if it cannot
     /// be ended.
     fn restart(&mut self) -> impl Future<Output = Option<bool>>;
     /// Bytes that are no answer of such a server, or one that makes no sense.
     fn nonsense(&self) -> Vec<Vec<u8>>;
+    /// Registers an instance beside another one of the same id, if there is a way to do that.
+    fn add_twin(&mut self, _: &Registered) -> impl Future<Output = bool> {
+        async { false }
+    }
+    fn remove_twin(&mut self, _: &Registered) -> impl Future<Output = ()> {
+        async {}
+    }
+    /// A source that asks with a wrong token, and that token; nothing where nobody is asked for one.
+    fn with_wrong_token(&self) -> Option<(Box<dyn Source>, &'static str)> {
+        None
+    }
     /// Registers very many at once.
     fn fill(&mut self, services: usize, instances: usize) -> impl Future<Output = ()>;
 }
@@ -106,6 +121,20 @@ impl Registered {
         self.metadata.insert(key.to_owned(), value.to_owned());
         self
     }
+}
+
+/// Stands in metadata for bytes that are no text.
+pub const GARBLED: &str = "GARBLED";
+
+/// What is sent to a registry, with such bytes where they are meant.
+pub fn garbled(text: &str) -> Vec<u8> {
+    let mut parts = text.split(GARBLED).map(str::as_bytes);
+    let mut out = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        out.extend([0xff, 0xfe]);
+        out.extend(part);
+    }
+    out
 }
 
 /// One line of the table of all adapters.
@@ -302,6 +331,7 @@ async fn outages(rig: &mut impl RegistryRig, relay: &Relay, watched: &mut Watche
         watched.tells("that it is gone", "late", None).await;
         cell(rig, what, "yes");
     }
+    forgotten(rig, relay, watched).await;
     rig.set_road(relay, Road::Slow(SLOW));
     let late = Registered::new("late", "late-slow", 9000).with("version", "v1");
     rig.register(&late).await;
@@ -312,4 +342,18 @@ async fn outages(rig: &mut impl RegistryRig, relay: &Relay, watched: &mut Watche
     rig.set_road(relay, Road::Open);
     cell(rig, "slow answers", "yes");
     watched.follower.rest(SILENCE).await;
+}
+
+/// Connections that nobody knows of any more look like those on which there is nothing new.
+async fn forgotten(rig: &mut impl RegistryRig, relay: &Relay, watched: &mut Watched) {
+    let Some(stream) = rig.stream() else { return cell(rig, "connections forgotten", "has none") };
+    rig.set_road(relay, Road::Forgotten(stream));
+    let late = Registered::new("late", "late-forgotten", 9000).with("version", "v1");
+    rig.register(&late).await;
+    watched.tells("a change that no connection tells", "late", Some(&[(9000, "v1")])).await;
+    rig.set_road(relay, Road::Open);
+    watched.all_is_well().await;
+    rig.deregister(&late).await;
+    watched.tells("that it is gone", "late", None).await;
+    cell(rig, "connections forgotten", "yes");
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
 use super::{Shelf, Suspicion};
-use crate::Batch;
 use crate::registration::{Instance, Packed, Registration, hash_of};
+use crate::{Batch, Patience};
 
 /// Instances that are kept though the registry does not have them, by service.
 #[derive(Default)]
@@ -15,6 +15,7 @@ pub(super) struct Held {
     ids: BTreeMap<String, BTreeSet<String>>,
     /// When they are given up; nothing while the registry cannot be asked.
     until: Option<Instant>,
+    patience: Patience,
     why: String,
 }
 
@@ -33,6 +34,7 @@ impl Held {
     /// Nobody knows how long it takes until the registry can be asked.
     pub(super) fn wait(&mut self) {
         self.until = None;
+        self.patience.rest();
     }
 
     fn count(&self, service: &str) -> usize {
@@ -123,8 +125,11 @@ impl Shelf {
                 self.held.ids.entry(service).or_default().extend(ids);
             }
         }
+        if self.held.ids.is_empty() {
+            self.held.patience = Patience::default();
+        }
         if is_collapse || self.held.until.is_none() {
-            self.held.until = Some(Instant::now() + grace);
+            self.held.until = Some(self.held.patience.until(grace));
         }
     }
 

@@ -1,6 +1,9 @@
-//! One service in five registries, split by one rule, on a real Envoy, while its instances come and go.
+//! One service in all registries, split by one rule, on a real Envoy, while its instances come and go.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod ctl;
+mod freshness;
+mod identity;
 mod secrets;
 mod servers;
 mod stores;
@@ -22,54 +25,69 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use servers::{Registry, Reviews, SERVICE_PORT, Servers, programs};
+use servers::{NAME, Nomad, Registry, Reviews, SERVICE_PORT, Servers, programs};
 
 const HOST: &str = "reviews.mesh.test";
 
-const RULES: &str = r#"
-apiVersion: networking.istio.io/v1
+/// One rule that splits between versions. Those that stand under a name of DNS have none, and are a host.
+fn rules(versions: &[(Registry, &str)]) -> String {
+    let of_labels = versions.iter().filter(|(registry, _)| *registry != Registry::Dns);
+    let label = |registry: Registry| if registry == Registry::CloudFoundry { "cfapp" } else { "version" };
+    let subset = |(registry, version): &(Registry, &str)| {
+        format!("  - {{name: {version}, labels: {{{}: {version}}}}}\n", label(*registry))
+    };
+    let route = |(registry, version): &(Registry, &str)| match registry {
+        Registry::Dns => "    - {destination: {host: legacy.mesh.test}, weight: 10}\n".to_owned(),
+        _ => format!("    - {{destination: {{host: {HOST}, subset: {version}}}, weight: 10}}\n"),
+    };
+    format!(
+        "apiVersion: networking.istio.io/v1
 kind: DestinationRule
-metadata: {name: reviews, namespace: default}
+metadata: {{name: reviews, namespace: default}}
 spec:
-  host: reviews.mesh.test
+  host: {HOST}
   subsets:
-  - {name: v1, labels: {version: v1}}
-  - {name: v2, labels: {version: v2}}
-  - {name: v3, labels: {version: v3}}
-  - {name: v4, labels: {version: v4}}
-  - {name: v5, labels: {cfapp: v5}}
----
+{}---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
-metadata: {name: reviews, namespace: default}
+metadata: {{name: reviews, namespace: default}}
 spec:
-  hosts: [reviews.mesh.test]
+  hosts: [{HOST}]
   http:
-  - retries: {attempts: 0}
+  - retries: {{attempts: 0}}
     route:
-    - {destination: {host: reviews.mesh.test, subset: v1}, weight: 20}
-    - {destination: {host: reviews.mesh.test, subset: v2}, weight: 20}
-    - {destination: {host: reviews.mesh.test, subset: v3}, weight: 20}
-    - {destination: {host: reviews.mesh.test, subset: v4}, weight: 20}
-    - {destination: {host: reviews.mesh.test, subset: v5}, weight: 20}
-"#;
+{}",
+        of_labels.map(subset).collect::<String>(),
+        versions.iter().map(route).collect::<String>()
+    )
+}
 
-/// Three instances of each version: two serve at any time, the third comes and another one goes.
-fn reviews() -> Vec<Reviews> {
-    let versions = [
+/// All registries, each of which has a version of its own. Nomad is not always there.
+fn versions(nomad: Option<&Nomad>) -> Vec<(Registry, &'static str)> {
+    let all = [
         (Registry::Consul, "v1"),
         (Registry::Eureka, "v2"),
         (Registry::ZooKeeper, "v3"),
         (Registry::Memory, "v4"),
         (Registry::CloudFoundry, "v5"),
+        (Registry::Marathon, "v6"),
+        (Registry::Dns, "v7"),
     ];
+    all.into_iter().chain(nomad.map(|_| (Registry::Nomad, "v8"))).collect()
+}
+
+/// Three instances of each version: two serve at any time, the third comes and another one goes.
+fn reviews(versions: &[(Registry, &'static str)]) -> Vec<Reviews> {
     let instance = |(place, (registry, version)): (u8, (Registry, &'static str)), number: u8| Reviews {
         registry,
         id: format!("reviews-{version}-{number}"),
         at: SocketAddr::from(([127, 0, 1, 100 + 10 * place + number], 18_480)),
         version,
+        // Nobody has a certificate.
+        account: "",
     };
-    (0..).zip(versions).flat_map(|version| (0..3).map(move |number| instance(version, number))).collect()
+    let versions = (0..).zip(versions.iter().copied());
+    versions.flat_map(|version| (0..3).map(move |number| instance(version, number))).collect()
 }
 
 fn start_agent(
@@ -159,8 +177,33 @@ async fn until_envoy(agent: &mut Process, admin: SocketAddr, (at, is_there): (So
     began.elapsed()
 }
 
+/// All registries, as a server is told of them.
+fn flags(scratch: &Path, servers: &Servers) -> Vec<String> {
+    let mut flags = vec![
+        "--registryDomain=mesh.test".to_owned(),
+        format!("--registryServicePort={SERVICE_PORT}"),
+        format!("--meshConfig={}", scratch.join("mesh.yaml").display()),
+        format!("--consulserverURL=http://{}", servers.consul),
+        format!("--eurekaserverURL=http://{}/eureka", servers.eureka),
+        "--eurekaserverInterval=100ms".to_owned(),
+        format!("--zookeeperserverURL={}", servers.zookeeper),
+        format!("--cfConfig={}", scratch.join("cf.yaml").display()),
+        format!("--memoryAddr={}", servers.memory),
+        format!("--marathonserverURL=http://{}", servers.told.marathon_at),
+        format!("--dnsserver={}", servers.told.nameserver_at),
+        format!("--dnsNames={NAME}"),
+    ];
+    let mut registries = "--registries=Consul,Eureka,ZooKeeper,CloudFoundry,Memory,Marathon,DNS".to_owned();
+    if let Some(nomad) = &servers.nomad {
+        flags.push(format!("--nomadserverURL=http://{}", nomad.address));
+        registries += ",Nomad";
+    }
+    flags.push(registries);
+    flags
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_rule_splits_a_service_of_five_registries() {
+async fn one_rule_splits_a_service_of_all_registries() {
     let tools = Tools::of_environment();
     if let Some(why) = tools.why_skip_envoy() {
         println!("skipped: {why}");
@@ -171,12 +214,13 @@ async fn one_rule_splits_a_service_of_five_registries() {
         return;
     };
     let scratch = tempfile::tempdir().unwrap();
-    let all = reviews();
+    let mut servers = Servers::start(scratch.path(), programs, &tools).await.unwrap();
+    let versions = versions(servers.nomad.as_ref());
+    let all = reviews(&versions);
     let backend = |one: &Reviews| -> (String, Backend) {
         (one.id.clone(), serde_json::from_value(json!({"at": one.at.to_string()})).unwrap())
     };
     let _backends = Backends::start(&all.iter().map(backend).collect(), None).await.unwrap();
-    let mut servers = Servers::start(scratch.path(), programs, &tools).await.unwrap();
     let first: Vec<&Reviews> = all.iter().filter(|one| !one.id.ends_with("-2")).collect();
     // What Pilot itself keeps can be told when Pilot is there.
     let is_own = |one: &&&Reviews| one.registry == Registry::Memory;
@@ -185,20 +229,9 @@ async fn one_rule_splits_a_service_of_five_registries() {
     }
     std::fs::create_dir(scratch.path().join("config")).unwrap();
     // Nobody signs certificates here.
-    let mesh = scratch.path().join("mesh.yaml");
-    std::fs::write(&mesh, "enableAutoMtls: false\n").unwrap();
-    std::fs::write(scratch.path().join("config/rules.yaml"), RULES).unwrap();
-    let flags = [
-        "--registries=Consul,Eureka,ZooKeeper,CloudFoundry,Memory".to_owned(),
-        "--registryDomain=mesh.test".to_owned(),
-        format!("--meshConfig={}", mesh.display()),
-        format!("--consulserverURL=http://{}", servers.consul),
-        format!("--eurekaserverURL=http://{}/eureka", servers.eureka),
-        "--eurekaserverInterval=100ms".to_owned(),
-        format!("--zookeeperserverURL={}", servers.zookeeper),
-        format!("--cfConfig={}", scratch.path().join("cf.yaml").display()),
-        format!("--memoryAddr={}", servers.memory),
-    ];
+    std::fs::write(scratch.path().join("mesh.yaml"), "enableAutoMtls: false\n").unwrap();
+    std::fs::write(scratch.path().join("config/rules.yaml"), rules(&versions)).unwrap();
+    let flags = flags(scratch.path(), &servers);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let env = [("PILOT_ENABLE_ALPN_FILTER", "false"), ("PILOT_ENABLE_METADATA_EXCHANGE", "false")];
     let server = PilotServer::start_in(scratch.path(), &flags, &env).await.unwrap();
@@ -239,25 +272,30 @@ async fn one_rule_splits_a_service_of_five_registries() {
             spans[2], spans[4]
         );
     }
-    assert_eq!(by_version.keys().collect::<Vec<_>>(), ["v1", "v2", "v3", "v4", "v5"]);
-    seen_by_people(&server, &tools).await;
+    let expected: Vec<&str> = versions.iter().map(|(_, version)| *version).collect();
+    assert_eq!(by_version.keys().map(String::as_str).collect::<Vec<_>>(), expected);
+    seen_by_people(&server, &tools, &versions).await;
 }
 
 /// What `pilotctl registry` and the pages show.
-async fn seen_by_people(server: &PilotServer, tools: &Tools) {
+async fn seen_by_people(server: &PilotServer, tools: &Tools, versions: &[(Registry, &str)]) {
     let (_, body) = http_call::get(server.monitoring, "/debug/registry/endpoints").await.unwrap();
     let endpoints: Vec<Value> = serde_json::from_str(&body).unwrap();
-    assert_eq!(endpoints.len(), 10, "{body}");
+    assert_eq!(endpoints.len(), 2 * versions.len(), "{body}");
     let address = server.monitoring.to_string();
     let mut command = Command::new(tools.own("pilotctl").unwrap());
     let shown = command.args(["registry", "sources", "--address", &address]).output().await.unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     println!("{shown}");
-    for source in ["consul", "eureka", "zookeeper", "cloudfoundry", "memory"] {
-        let line = shown.lines().find(|line| line.starts_with(source));
+    for (registry, _) in versions {
+        let source = format!("{registry:?}").to_ascii_lowercase();
+        let line = shown.lines().find(|line| line.starts_with(&source));
         let words: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
-        assert_eq!(words.get(1..4), Some(&["ok", "1", "2"][..]), "{shown}");
+        // Each instance is an app of its own there.
+        let services = if *registry == Registry::Marathon { "2" } else { "1" };
+        assert_eq!(words.get(1..4), Some(&["ok", services, "2"][..]), "{shown}");
     }
     let (_, metrics) = http_call::get(server.monitoring, "/metrics").await.unwrap();
     assert!(metrics.contains("pilot_source_up{source=\"zookeeper\"} 1"), "{metrics}");
+    assert!(metrics.contains("pilot_source_last_heard_seconds{source=\"eureka\"}"), "{metrics}");
 }

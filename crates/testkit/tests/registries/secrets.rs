@@ -60,6 +60,7 @@ async fn no_secret_is_in_a_log_or_on_a_page() {
         format!("--marathonTokenFile={token}"),
         format!("--etcdserverURL=http://{server}"),
         format!("--etcdAuthFile={user}"),
+        format!("--configURL=http://pilot:{SECRET}@{server}/rules.yaml?signature={SECRET}"),
         "--memoryAddr=127.0.0.1:0".to_owned(),
         format!("--memoryTokenFile={token}"),
         "--log_output_level=all:debug".to_owned(),
@@ -70,7 +71,7 @@ async fn no_secret_is_in_a_log_or_on_a_page() {
     let page = |path: &'static str| async move {
         http_call::get(monitoring, path).await.map(|(_, body)| body).unwrap_or_default()
     };
-    let sources = ["consul", "consul-kv", "eureka", "zookeeper", "nomad", "marathon", "etcd"];
+    let sources = ["consul", "consul-kv", "eureka", "zookeeper", "nomad", "marathon", "etcd", "config-url"];
     let all_told = || async {
         let issues = page("/debug/issues").await;
         sources

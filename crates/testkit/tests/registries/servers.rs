@@ -1,8 +1,11 @@
-//! Consul, Eureka, ZooKeeper and a stand-in for Copilot, side by side; and where Pilot keeps what it is told itself.
+//! Consul, Eureka, ZooKeeper, stand-ins for Copilot and Marathon and a name server, side by side; Nomad, where it can run; and
+//! where Pilot keeps what it is told itself.
+
+mod nomad;
+mod told;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,9 +15,11 @@ use pilot_source_zookeeper::{Create, ZkError, ZooKeeper};
 use pilot_testkit::process::{Process, free_address};
 use pilot_testkit::tools::Tools;
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::Command;
 use tokio::sync::mpsc;
+
+pub(crate) use self::nomad::Nomad;
+use self::told::Told;
 
 /// Where an instance registers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -24,6 +29,9 @@ pub(crate) enum Registry {
     ZooKeeper,
     Memory,
     CloudFoundry,
+    Marathon,
+    Dns,
+    Nomad,
 }
 
 /// An instance of `reviews`.
@@ -33,10 +41,15 @@ pub(crate) struct Reviews {
     pub(crate) id: String,
     pub(crate) at: SocketAddr,
     pub(crate) version: &'static str,
+    /// Who it is in mutual TLS; empty if it speaks none.
+    pub(crate) account: &'static str,
 }
 
 /// The port by which `reviews` is called, wherever its instances listen.
 pub(crate) const SERVICE_PORT: u16 = 19_480;
+
+/// Names have no versions, so what stands there is a host of its own.
+pub(crate) const NAME: &str = "_http._tcp.legacy.mesh.test";
 
 pub(crate) struct Servers {
     pub(crate) consul: SocketAddr,
@@ -44,8 +57,8 @@ pub(crate) struct Servers {
     pub(crate) zookeeper: SocketAddr,
     pub(crate) memory: SocketAddr,
     session: ZooKeeper,
-    /// Copilot, and where it is told what there is.
-    copilot: (Child, ChildStdin),
+    pub(crate) told: Told,
+    pub(crate) nomad: Option<Nomad>,
     _processes: [Process; 3],
 }
 
@@ -101,17 +114,20 @@ impl Servers {
         for path in ["/services", "/services/reviews"] {
             session.create(path, b"", Create::Persistent).await?;
         }
-        let copilot = start_copilot(scratch, tools).await?;
+        let told = Told::start(scratch, tools).await?;
+        let nomad = Nomad::start(scratch).await?;
         let (memory, _processes) = (free_address()?, [consul, eureka, zookeeper]);
         let (consul, eureka, zookeeper) = (consul_at, eureka_at, zookeeper_at);
-        Ok(Self { consul, eureka, zookeeper, memory, session, copilot, _processes })
+        Ok(Self { consul, eureka, zookeeper, memory, session, told, nomad, _processes })
     }
 
     pub(crate) async fn register(&mut self, reviews: &Reviews) -> anyhow::Result<()> {
-        let Reviews { registry, id, at, version } = reviews;
+        let Reviews { registry, id, at, version, account } = reviews;
         let (address, port) = (at.ip().to_string(), at.port());
-        let metadata =
-            json!({"version": version, "protocol": "http", "istio-service-port": SERVICE_PORT.to_string()});
+        let mut metadata = json!({"version": version, "protocol": "http"});
+        if !account.is_empty() {
+            metadata["istio-service-account"] = json!(account);
+        }
         match registry {
             Registry::Consul => {
                 let body =
@@ -139,8 +155,14 @@ impl Servers {
                 self.ask(self.memory, Method::PUT, &instance_of(id), body.to_string()).await
             }
             Registry::CloudFoundry => {
-                self.tell_copilot(&format!("route reviews.mesh.test - {version} {at} 0")).await
+                self.told.copilot(&format!("route reviews.mesh.test - {version} {at} 0")).await
             }
+            Registry::Marathon => {
+                let labels = format!("istio-host=reviews.mesh.test istio-service-port={SERVICE_PORT}");
+                self.told.marathon(&format!("task {id} {id} {at} {version} {labels}")).await
+            }
+            Registry::Dns => self.told.nameserver(&format!("record {NAME} {at}")).await,
+            Registry::Nomad => self.nomad()?.register(reviews).await,
         }
     }
 
@@ -157,12 +179,15 @@ impl Servers {
             }
             Registry::ZooKeeper => Ok(self.session.delete(&node_of(id)).await?),
             Registry::Memory => self.ask(self.memory, Method::DELETE, &instance_of(id), String::new()).await,
-            Registry::CloudFoundry => self.tell_copilot(&format!("stop {}", reviews.at)).await,
+            Registry::CloudFoundry => self.told.copilot(&format!("stop {}", reviews.at)).await,
+            Registry::Marathon => self.told.marathon(&format!("stop {id}")).await,
+            Registry::Dns => self.told.nameserver(&format!("gone {NAME} {}", reviews.at)).await,
+            Registry::Nomad => self.nomad()?.deregister(id).await,
         }
     }
 
-    async fn tell_copilot(&mut self, line: &str) -> anyhow::Result<()> {
-        Ok(self.copilot.1.write_all(format!("{line}\n").as_bytes()).await?)
+    fn nomad(&self) -> anyhow::Result<&Nomad> {
+        self.nomad.as_ref().context("Nomad is not there")
     }
 
     async fn ask(&self, server: SocketAddr, method: Method, path: &str, body: String) -> anyhow::Result<()> {
@@ -175,21 +200,6 @@ impl Servers {
 
 fn instance_of(id: &str) -> String {
     format!("/v1/services/reviews/instances/{id}")
-}
-
-/// The stand-in of the adapter's own tests, as a process. It writes `cf.yaml`.
-async fn start_copilot(scratch: &Path, tools: &Tools) -> anyhow::Result<(Child, ChildStdin)> {
-    let mut command = Command::new(tools.own("examples/copilot")?);
-    command.arg(scratch).arg(free_address()?.port().to_string()).arg(SERVICE_PORT.to_string());
-    let mut child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn()?;
-    let written = async {
-        while !scratch.join("cf.yaml").exists() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), written).await?;
-    let stdin = child.stdin.take().context("a pipe")?;
-    Ok((child, stdin))
 }
 
 fn node_of(id: &str) -> String {

@@ -44,7 +44,7 @@ async fn a_rule_that_two_stores_have_is_told_with_both_and_the_others_flow() {
         told.contains(BOTH) && told.contains("own.example.com") && told.contains("of-file.example.com")
     };
     server.process.until("both stores are named, and what only one has counts", is_told).await.unwrap();
-    assert!(!issues().await.contains("of-memory.example.com"), "who told it first counts");
+    assert!(!issues().await.contains("of-memory.example.com"), "files come first");
     // Once the first one has no such rule any more, what the other says is the rule.
     std::fs::remove_file(config.join("cart.yaml")).unwrap();
     let is_handed_over = || async {
@@ -52,4 +52,11 @@ async fn a_rule_that_two_stores_have_is_told_with_both_and_the_others_flow() {
         !told.contains(BOTH) && told.contains("of-memory.example.com") && !told.contains("of-file")
     };
     server.process.until("the other one counts", is_handed_over).await.unwrap();
+    // Files come first, also where they come later.
+    std::fs::write(config.join("cart.yaml"), rule("cart", "of-file.example.com")).unwrap();
+    let is_taken_over = || async {
+        let told = issues().await;
+        told.contains(BOTH) && told.contains("of-file.example.com") && !told.contains("of-memory.example.com")
+    };
+    server.process.until("the file counts", is_taken_over).await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! What is wrong with one instance.
 
-use super::{Registered, RegistryRig, Started, Watched, cell, told};
-use crate::contract::Mirror;
+use super::{GARBLED, Registered, RegistryRig, SILENCE, Started, Watched, cell, told};
+use crate::contract::{Follower, Mirror};
 
 /// What is wrong with an instance is told once, under the name of the source; everything else flows, and its siblings
 /// stay where they are.
@@ -28,9 +28,40 @@ pub async fn check_bad(rig: &mut impl RegistryRig) {
     watched.tells("its sibling where it was", "good", Some(&[(8081, "v1")])).await;
     rig.deregister(&own).await;
     watched.tells("that it is gone", "own", None).await;
+    twins(rig, &mut watched).await;
     rig.deregister(&good).await;
     watched.tells("nothing", "good", None).await;
     watched.follower.stop().await;
+    wrong_token(rig).await;
+}
+
+/// Two instances of one id are told, and one of them counts.
+async fn twins(rig: &mut impl RegistryRig, watched: &mut Watched) {
+    let what = "bad input: one id twice";
+    let twin = Registered::new("good", "good-1", 8090).with("version", "v1");
+    watched.follower.mirror.reports = 0;
+    if !rig.add_twin(&twin).await {
+        return cell(rig, what, "there is no way");
+    }
+    watched.follower.until(what, |mirror| !mirror.issues.is_empty()).await;
+    watched.follower.rest(SILENCE).await;
+    assert_eq!(watched.follower.mirror.reports, 1, "{what} is told once");
+    assert_eq!(told(&watched.follower.mirror, "good", None).unwrap_or_default().len(), 1);
+    rig.remove_twin(&twin).await;
+    watched.all_is_well().await;
+    watched.tells("the one that is left", "good", Some(&[(8081, "v1")])).await;
+    cell(rig, what, "reported once");
+}
+
+async fn wrong_token(rig: &impl RegistryRig) {
+    let Some((source, token)) = rig.with_wrong_token() else { return };
+    let mut follower = Follower::start(source);
+    follower.until("a refusal", |mirror| !mirror.issues.is_empty()).await;
+    let issue = follower.mirror.issues.values().flatten().map(ToString::to_string).collect::<String>();
+    assert!(issue.contains("is the token right?") && !issue.contains(token), "{issue}");
+    assert!(!follower.mirror.ready, "what may not be seen is not nothing");
+    follower.stop().await;
+    cell(rig, "bad input: wrong token", "told without it");
 }
 
 /// Alone in its service, or beside a sibling with which nothing is wrong.
@@ -43,6 +74,7 @@ fn cases(service: &str) -> Vec<(&'static str, Registered)> {
     let long = "x".repeat(1 << 20);
     vec![
         ("bad input: host name", bad("10.1.2.3", 8082).with("istio-host", "no host!")),
+        ("bad input: not UTF-8", bad("10.1.2.3", 8082).with("istio-host", &format!("{GARBLED}.example.com"))),
         ("bad input: address", bad("no address!", 8082)),
         ("bad input: port", bad("10.1.2.3", 0)),
         ("bad input: 1 MB of metadata", bad("10.1.2.3", 8082).with("notes", &long)),

@@ -8,9 +8,7 @@ use crate::contract::Mirror;
 /// How long it takes to learn of very many, and what it costs; how many is said by `PILOT_LOAD`, such as `5000x10`.
 #[allow(clippy::disallowed_methods, reason = "a measurement, of which nothing depends")]
 pub async fn check_load(rig: &mut impl RegistryRig) {
-    let wanted = std::env::var("PILOT_LOAD").unwrap_or_default();
-    let sizes = wanted.split_once('x').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    let (services, instances): (usize, usize) = sizes.unwrap_or((200, 5));
+    let (services, instances) = load_wanted();
     let (started, server) = (rig.started(), rig.server());
     if started == Started::Before {
         rig.fill(services, instances).await;
@@ -53,8 +51,16 @@ pub async fn check_load(rig: &mut impl RegistryRig) {
     watched.follower.stop().await;
 }
 
+/// How many services or documents, and how many instances of each.
+#[allow(clippy::disallowed_methods, reason = "tests are told by the environment how much to do")]
+pub fn load_wanted() -> (usize, usize) {
+    let wanted = std::env::var("PILOT_LOAD").unwrap_or_default();
+    let sizes = wanted.split_once('x').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    sizes.unwrap_or((200, 5))
+}
+
 /// Bytes of memory that this process has.
-fn resident() -> usize {
+pub fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     pages.split(' ').nth(1).and_then(|count| count.parse::<usize>().ok()).unwrap_or_default() * 4096
 }

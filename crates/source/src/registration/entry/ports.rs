@@ -25,7 +25,7 @@ impl Reading<'_> {
             let metadata = Metadata::new(&instance.metadata);
             let set = self.set_port(instance, &metadata);
             for port in &instance.ports {
-                let Ok(number) = u16::try_from(self.called_at(port, set)) else { continue };
+                let Ok(number) = u16::try_from(self.called_at(instance, port, set)) else { continue };
                 let protocol = protocol(port, &metadata);
                 let known = out.entry((number, &port.name)).or_insert_with(|| EntryPort {
                     number,
@@ -52,8 +52,11 @@ impl Reading<'_> {
         out
     }
 
-    fn called_at(&self, port: &InstancePort, set: Option<u32>) -> u32 {
-        port.service_port.or(set).or(self.options.service_port).unwrap_or(port.number)
+    /// What is said of all services is said of the first port of each instance; the others are called as they are.
+    fn called_at(&self, instance: &Instance, port: &InstancePort, set: Option<u32>) -> u32 {
+        let is_first = instance.ports.first().is_some_and(|first| first == port);
+        let of_all = self.options.service_port.filter(|_| is_first);
+        port.service_port.or(set).or(of_all).unwrap_or(port.number)
     }
 
     /// The port of an instance behind a port of the service.
@@ -64,7 +67,7 @@ impl Reading<'_> {
     ) -> Option<&'b InstancePort> {
         let mut called_so = instance.ports.iter().filter(|port| port.name == *name);
         let first = called_so.clone().next();
-        called_so.find(|port| self.called_at(port, None) == u32::from(*number)).or(first)
+        called_so.find(|port| self.called_at(instance, port, None) == u32::from(*number)).or(first)
     }
 
     /// The port by which an instance with one port wants to be called.

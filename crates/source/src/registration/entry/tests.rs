@@ -63,6 +63,23 @@ fn every_instance_serves_every_port_with_its_own() {
 }
 
 #[test]
+fn what_is_said_of_all_services_is_said_of_the_first_port_of_each_instance() {
+    let port = |name: &str, number| InstancePort { name: name.into(), number, ..InstancePort::default() };
+    let mut two = instance("a", "10.0.0.1", 0, &[]);
+    two.ports = vec![port("", 8080), port("secure", 8443)];
+    let set = instance("c", "10.0.0.3", 9082, &[("istio-service-port", "81")]);
+    let instances = vec![two, instance("b", "10.0.0.2", 9081, &[]), set];
+    let registration = Registration { name: "reviews".into(), instances, ..Registration::default() };
+    let options =
+        RegistryOptions { service_port: Some(80), ..RegistryOptions::new("eureka", "service.eureka") };
+    let made = options.entries(&registration).made.remove(0).object;
+    let Some(Object::ServiceEntry(config)) = made else { panic!("{made:?}") };
+    assert_eq!(config.spec.ports.iter().map(|port| port.number).collect::<Vec<_>>(), [80, 81, 8443]);
+    let behind: Vec<u16> = config.spec.endpoints.iter().map(|endpoint| endpoint.ports["port-80"]).collect();
+    assert_eq!(behind, [8080, 9081, 9082]);
+}
+
+#[test]
 fn ports_without_names_are_told_apart_by_where_they_are_called() {
     let port = |number, service_port| InstancePort { number, service_port, ..InstancePort::default() };
     let mut made_up = instance("a", "10.0.0.1", 0, &[]);
