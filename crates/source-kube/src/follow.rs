@@ -10,24 +10,24 @@
 //! misses most of what was there is not believed at once: it is watched from there on, and what it lacks is kept (see
 //! [`Doubts`](pilot_source::Doubts)).
 
+mod events;
+mod pages;
 mod salvage;
 
 use std::time::Duration;
 
 use pilot_base::{Millis, Name};
-use pilot_config::{Document, Tree};
 use pilot_model::ConfigId;
 use pilot_source::Doubt;
 use tokio::sync::{mpsc, watch};
 
+use self::events::{hear, is_expired};
 use crate::client::{Call, CallError, Client, Lines};
-use crate::known::{Belief, Change, Collapse, Known, Listing, Look};
+use crate::known::{Belief, Change, Collapse, Known, Look};
 use crate::pace::{Backoff, jitter};
 use crate::resource::Resource;
 use crate::selection::Since;
 
-/// Objects in one page of a list.
-const PAGE: &str = "500";
 /// A watch ends by itself after so long, so that the load moves to other API servers.
 const WATCH: Duration = Duration::from_secs(300);
 /// Bookmarks come every minute or so. Who says nothing for longer is asked again: something between us may be gone.
@@ -94,9 +94,6 @@ enum End {
 
 /// Nobody listens any more.
 struct Deaf;
-
-/// What was listed, and the version of it.
-type Read<T> = Result<(Listing<T>, String), CallError>;
 
 impl<L: Look> Follow<L> {
     pub fn new(client: Client, place: watch::Receiver<Resource>, look: L) -> Self {
@@ -248,45 +245,6 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
         self.doubt = Some((client.doubts().raise(place, collapse.to_string()), collapse));
     }
 
-    /// Everything there is, or all of one namespace, and the version of it. A page that an API server is too busy for is
-    /// asked for again, as those before it need not be.
-    async fn read(&mut self, namespace: Option<&Name>) -> Result<Read<L::Value>, Deaf> {
-        let mut resource = self.resource.clone();
-        resource.namespace = namespace.cloned().or(resource.namespace);
-        let begin = |known: &Known| namespace.map_or_else(|| known.begin(), |name| known.begin_within(name));
-        let (mut listing, mut token) = (begin(&self.known), String::new());
-        let (mut size, mut patience) = (Some(PAGE), Backoff::new());
-        loop {
-            let path = page(&resource, size, &token);
-            let call = Call { accept: resource.content.of_list(), ..Call::get(&path) };
-            match self.follow.client.call(call).await {
-                Ok(body) => match see(&body, &mut listing, &self.follow.look) {
-                    Ok((version, next)) if next.is_empty() => return Ok(Ok((listing, version))),
-                    Ok((_, next)) => {
-                        token = next;
-                        patience.reset();
-                    }
-                    Err(error) => return Ok(Err(error)),
-                },
-                // It took so long that the API server has forgotten the first page: it is asked for all of it at once.
-                Err(error) if error.status() == Some(410) && !token.is_empty() => {
-                    (listing, token, size) = (begin(&self.known), String::new(), None);
-                }
-                Err(error) if may_pass(&error) && !self.has_moved() => {
-                    let wait = patience.wait(error.retry_after());
-                    self.tell(Update::Trouble(Trouble::Call(error))).await?;
-                    tokio::time::sleep(wait).await;
-                }
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-    }
-
-    /// Do the objects stand somewhere else by now?
-    fn has_moved(&self) -> bool {
-        self.follow.place.has_changed().unwrap_or(false)
-    }
-
     /// Lists the namespaces whose objects count now and did not before, or the other way round. Tells whether what is known
     /// is whole again.
     async fn catch_up(&mut self) -> Result<Result<bool, CallError>, Deaf> {
@@ -418,46 +376,6 @@ impl<L: Look, M: Send, W: Fn(Update<L::Value>) -> M + Send> Following<L, M, W> {
     }
 }
 
-/// Where a page of a list is; all of it if nothing is said about its size.
-fn page(resource: &Resource, size: Option<&str>, token: &str) -> String {
-    let token = Some(token).filter(|token| !token.is_empty());
-    let parameters = [("limit", size), ("continue", token)];
-    let parameters: Vec<(&str, &str)> =
-        parameters.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    resource.query(&parameters)
-}
-
-/// Might the same question be answered a little later?
-fn may_pass(error: &CallError) -> bool {
-    matches!(error.status(), None | Some(429 | 500..))
-}
-
-/// Reads a page of a list: its version, and what the next page is asked for with.
-fn see<L: Look>(
-    body: &[u8],
-    listing: &mut Listing<L::Value>,
-    look: &L,
-) -> Result<(String, String), CallError> {
-    let metadata = |page: Tree<'_>| {
-        let metadata = |field: &str| page.text_at(&["metadata", field]).to_owned();
-        (metadata("resourceVersion"), metadata("continue"))
-    };
-    match Document::parse(body) {
-        Ok(document) => {
-            let page = document.tree();
-            for object in page.get("items").into_iter().flat_map(Tree::items) {
-                listing.see(object, look);
-            }
-            Ok(metadata(page))
-        }
-        Err(why) => {
-            let head =
-                salvage::page(body, &why, listing, look).ok_or_else(|| CallError::Broken(why.clone()))?;
-            Ok(metadata(Document::parse(&head).map_err(CallError::Broken)?.tree()))
-        }
-    }
-}
-
 /// Waits until the objects stand somewhere else; for ever if they never will.
 async fn moved(place: &mut watch::Receiver<Resource>) {
     if place.changed().await.is_err() {
@@ -482,57 +400,6 @@ async fn is_over(doubt: &mut Option<(Doubt, Collapse)>) {
         Some((doubt, _)) => doubt.is_over().await,
         None => std::future::pending().await,
     }
-}
-
-/// One event of a watch. Tells how the watch has ended, if it has.
-fn hear<L: Look>(
-    line: &[u8],
-    version: &mut String,
-    (known, look): (&mut Known, &L),
-    changes: &mut Vec<Change<L::Value>>,
-) -> Option<End> {
-    let document = match Document::parse(line) {
-        Ok(document) => document,
-        Err(why) => {
-            let Some((change, at)) = salvage::event(line, &why, known, look) else {
-                return Some(End::Failed(CallError::Broken(why)));
-            };
-            changes.extend(change);
-            *version = at;
-            return None;
-        }
-    };
-    let event = document.tree();
-    let broken = || Some(End::Failed(CallError::Broken("an event without an object".to_owned())));
-    let Some(object) = event.get("object") else { return broken() };
-    let told = object.text_at(&["metadata", "resourceVersion"]);
-    match event.text_at(&["type"]) {
-        "ADDED" | "MODIFIED" => changes.extend(known.put(object, look)),
-        "DELETED" => changes.extend(known.gone(object)),
-        "BOOKMARK" => {}
-        // An error stands in the object.
-        _ => {
-            let code = object.get("code").and_then(Tree::number).and_then(|code| u16::try_from(code).ok());
-            return Some(if is_expired(code) { End::Expired } else { End::Failed(said(object, code)) });
-        }
-    }
-    if !told.is_empty() {
-        known.reached(told);
-        told.clone_into(version);
-    }
-    None
-}
-
-/// The error that a watch tells.
-fn said(object: Tree<'_>, code: Option<u16>) -> CallError {
-    let text = |field: &str| object.text_at(&[field]).to_owned();
-    let (reason, message) = (text("reason"), text("message"));
-    CallError::Refused { status: code.unwrap_or(500), reason, message, retry_after: None }
-}
-
-/// `410 Gone`, also when a server has not reached the version yet, as after a restore.
-fn is_expired(status: Option<u16>) -> bool {
-    matches!(status, Some(410 | 504))
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ pub struct Doubts(Arc<Inner>);
 
 struct Inner {
     hold: Duration,
-    /// How often something was confirmed.
-    confirmations: watch::Sender<u64>,
     open: Mutex<(u64, BTreeMap<u64, Open>)>,
 }
 
@@ -57,7 +55,7 @@ impl Default for Doubts {
 impl Doubts {
     /// What is not confirmed counts after so long.
     pub fn new(hold: Duration) -> Self {
-        Self(Arc::new(Inner { hold, confirmations: watch::Sender::new(0), open: Mutex::default() }))
+        Self(Arc::new(Inner { hold, open: Mutex::default() }))
     }
 
     pub fn hold(&self) -> Duration {
@@ -92,11 +90,6 @@ impl Doubts {
         all.into_values().collect()
     }
 
-    /// Tells whenever something was confirmed, for who has several doubts.
-    pub fn confirmations(&self) -> watch::Receiver<u64> {
-        self.0.confirmations.subscribe()
-    }
-
     /// Somebody says that it is true: of a place, or of all. Tells of which.
     pub fn confirm(&self, place: Option<&str>) -> Vec<Name> {
         let mut places = self.0.with(|(_, open)| {
@@ -108,7 +101,6 @@ impl Doubts {
                 })
                 .collect::<Vec<Name>>()
         });
-        self.0.confirmations.send_modify(|count| *count += 1);
         places.sort_unstable();
         places.dedup();
         places
@@ -123,16 +115,6 @@ impl Inner {
 }
 
 impl Doubt {
-    /// Does it count by now?
-    pub fn counts(&self, now: Instant) -> bool {
-        now >= self.until || *self.confirmed.borrow()
-    }
-
-    /// When it does at the latest.
-    pub fn until(&self) -> Instant {
-        self.until
-    }
-
     /// Resolves when it counts.
     pub async fn is_over(&mut self) {
         let confirmed = async {

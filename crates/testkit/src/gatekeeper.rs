@@ -7,20 +7,21 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::header::HOST;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::kube::KubeServer;
 
@@ -44,7 +45,7 @@ pub enum Fate {
 
 type Rule = Arc<dyn Fn(&Asked) -> Fate + Send + Sync>;
 
-/// Stands before an API server. It speaks plain HTTP, and TLS to the server.
+/// Stands before an API server, to which it speaks TLS.
 pub struct Gatekeeper {
     pub address: SocketAddr,
     rule: watch::Sender<Rule>,
@@ -64,7 +65,26 @@ struct Road {
 type Answer = Response<BoxBody<Bytes, hyper::Error>>;
 
 impl Gatekeeper {
+    /// One that speaks plain HTTP.
     pub async fn before(kube: &KubeServer) -> anyhow::Result<Self> {
+        Self::open(kube, None).await
+    }
+
+    /// One that shows the API server's own certificate, and speaks HTTP/2 as that does.
+    pub async fn in_place_of(kube: &KubeServer) -> anyhow::Result<Self> {
+        let [certificate, key] = kube.certificate();
+        let (chain, key) =
+            (vec![CertificateDer::from_pem_file(certificate)?], PrivateKeyDer::from_pem_file(key)?);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Self::open(kube, Some(Arc::new(tls).into())).await
+    }
+
+    async fn open(kube: &KubeServer, acceptor: Option<TlsAcceptor>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let mut roots = rustls::RootCertStore::empty();
@@ -83,17 +103,8 @@ impl Gatekeeper {
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                let road = road.clone();
-                let service = service_fn(move |request| {
-                    let road = road.clone();
-                    async move { Ok::<_, Infallible>(road.lead(request).await) }
-                });
-                let mut builder = hyper::server::conn::http1::Builder::new();
-                let connection = builder.half_close(false).serve_connection(TokioIo::new(near), service);
-                connections.spawn(async move {
-                    // Whoever ends it has ended it.
-                    let _ended = connection.await;
-                });
+                connections.spawn(road.clone().meet(near, acceptor.clone()));
+                while connections.try_join_next().is_some() {}
             }
         });
         Ok(Self { address, rule, asked, _tasks: tasks })
@@ -122,6 +133,22 @@ impl Gatekeeper {
 }
 
 impl Road {
+    /// One connection. Whoever ends it has ended it.
+    async fn meet(self, near: TcpStream, acceptor: Option<TlsAcceptor>) {
+        let service = service_fn(move |request| {
+            let road = self.clone();
+            async move { Ok::<_, Infallible>(road.lead(request).await) }
+        });
+        if let Some(acceptor) = acceptor {
+            let Ok(near) = acceptor.accept(near).await else { return };
+            let builder = auto::Builder::new(TokioExecutor::new());
+            let _ended = builder.serve_connection(TokioIo::new(near), service).await;
+        } else {
+            let mut builder = hyper::server::conn::http1::Builder::new();
+            let _ended = builder.half_close(false).serve_connection(TokioIo::new(near), service).await;
+        }
+    }
+
     async fn lead(mut self, request: Request<Incoming>) -> Answer {
         let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
         let asked = Asked { method: request.method().to_string(), path };
@@ -146,6 +173,10 @@ impl Road {
         let name = ServerName::from(self.server.ip());
         let stream = self.tls.connect(name, stream).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        if let Some(path) = request.uri().path_and_query().cloned() {
+            *request.uri_mut() = Uri::from(path);
+        }
+        *request.version_mut() = Version::HTTP_11;
         request.headers_mut().insert(HOST, HeaderValue::from_str(&self.server.to_string())?);
         let mut carrying = JoinSet::new();
         carrying.spawn(async move {

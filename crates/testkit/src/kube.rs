@@ -69,6 +69,11 @@ impl KubeServer {
         self.folder.join("kubeconfig")
     }
 
+    /// What the API server shows, and its key.
+    pub fn certificate(&self) -> [PathBuf; 2] {
+        ["api.pem", "api-key.pem"].map(|name| self.folder.join(name))
+    }
+
     /// Who vouches for it: a file in PEM.
     pub fn authority(&self) -> PathBuf {
         self.folder.join("ca.pem")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use axum::Router;
 use pilot_base::Clock;
 use pilot_cli::Env;
@@ -101,13 +101,10 @@ async fn serve(args: DiscoveryArgs) -> anyhow::Result<()> {
     let tls = certificate.clone().filter(|_| !addresses.secure_grpc.is_empty());
     let around = Around::new(&handle, identity.as_ref(), (clock, metrics));
     identity.map(|identity| following.spawn(identity.follow()));
-    let known = async {
-        sources_told(&handle, &vital).await;
-        tokio::join!(tried.0, tried.1);
-    };
     tokio::select! {
-        () = known => {}
+        () = all_told(&handle, &vital, tried) => {}
         () = ends.signalled() => return Ok(()),
+        Some(_) = following.join_next() => bail!("a source has ended by itself"),
     }
     let ports = open_ports(&addresses, routes, (secure_routes, tls)).await?;
     servers.spawn(grpc.serve(ports, ends.stopped()));
@@ -264,13 +261,14 @@ fn run_sources(
 
 /// Waits until everything is known that proxies need. Nobody is served without `vital` sources: who comes back to a server
 /// that knows nothing loses what he had.
-async fn sources_told(handle: &EngineHandle, vital: &[u32]) {
+async fn all_told(handle: &EngineHandle, vital: &[u32], tried: (impl Future, impl Future)) {
     if tokio::time::timeout(SOURCES_DEADLINE, handle.ready()).await.is_err() {
         tracing::error!(
             "some source has not told what it has within {SOURCES_DEADLINE:?}; serving without it, unless it is Kubernetes"
         );
         handle.told(vital).await;
     }
+    tokio::join!(tried.0, tried.1);
 }
 
 async fn ended(mut servers: Servers, patience: Duration) -> anyhow::Result<()> {
@@ -348,7 +346,7 @@ mod tests {
     use tokio::sync::{oneshot, watch};
     use tokio::task::JoinSet;
 
-    use super::sources_told;
+    use super::all_told;
 
     /// Says that there is nothing, once it may speak.
     struct Told(bool, oneshot::Receiver<()>);
@@ -385,7 +383,8 @@ mod tests {
         let (speak, later) = oneshot::channel();
         handle.run(Box::new(Told(false, never)), 0, &mut tasks);
         handle.run(Box::new(Told(true, later)), 1, &mut tasks);
-        let waiting = sources_told(&handle, &[1]);
+        let tried = (std::future::ready(()), std::future::ready(()));
+        let waiting = all_told(&handle, &[1], tried);
         tokio::pin!(waiting);
         let day = Duration::from_secs(24 * 3600);
         assert!(tokio::time::timeout(day, &mut waiting).await.is_err(), "an empty mesh is served");

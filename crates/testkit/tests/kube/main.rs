@@ -272,3 +272,52 @@ async fn endpoints_that_cannot_all_be_gone_stay_until_an_operator_says_that_they
     proxy.until(&["10.9.0.1"]).await;
     is_well_again(&server).await;
 }
+
+/// Says what somebody may list who is no administrator.
+async fn allow_bob(kube: &KubeServer, rules: &Value) {
+    let (api, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
+    let metadata = json!({"name": "bob"});
+    let role = json!({"apiVersion": api, "kind": "ClusterRole", "metadata": metadata, "rules": rules});
+    kube.apply(&role).await.unwrap();
+    let binding = json!({
+        "apiVersion": api, "kind": "ClusterRoleBinding", "metadata": metadata,
+        "subjects": [{"kind": "User", "name": "bob", "apiGroup": group}],
+        "roleRef": {"kind": "ClusterRole", "name": "bob", "apiGroup": group},
+    });
+    kube.apply(&binding).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_of_pods_that_nobody_may_see_are_used_as_slices_say_them() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let kube = KubeServer::start(&scratch.path().join("kube"), &[]).await.unwrap();
+    world(&kube, &[]).await;
+    let see = |groups: &[&str], resources: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": ["list", "watch"]});
+    let mut may = vec![
+        see(&[""], &["services", "nodes", "namespaces", "configmaps", "secrets"]),
+        see(&["discovery.k8s.io", "networking.k8s.io"], &["*"]),
+    ];
+    allow_bob(&kube, &json!(may)).await;
+    let of_pods = |addresses: &[&str]| {
+        let mut slice = slice("web-a", addresses);
+        for (i, endpoint) in slice["endpoints"].as_array_mut().unwrap().iter_mut().enumerate() {
+            endpoint["targetRef"] = json!({"kind": "Pod", "name": format!("web-{i}"), "namespace": "shop"});
+        }
+        slice
+    };
+    kube.apply(&of_pods(&["10.9.0.1", "10.9.0.2"])).await.unwrap();
+    let server = serve(scratch.path(), &kube.kubeconfig_for(kube.address, "bob-token").unwrap()).await;
+    let mut proxy = Proxy::connect(&server, &[]).await;
+    proxy.until(&["10.9.0.1", "10.9.0.2"]).await;
+    assert!(page(&server, "/debug/issues").await.contains("grant get, list and watch on pods"));
+    kube.apply(&of_pods(&["10.9.0.1", "10.9.0.3"])).await.unwrap();
+    proxy.until(&["10.9.0.1", "10.9.0.3"]).await;
+
+    // Once it is seen that there are no such pods, nothing is said of them.
+    may.push(see(&[""], &["pods"]));
+    allow_bob(&kube, &json!(may)).await;
+    proxy.until(&[]).await;
+}

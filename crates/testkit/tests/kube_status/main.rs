@@ -196,7 +196,14 @@ async fn what_is_wrong_with_a_rule_stands_in_its_status() {
     }
     cluster.apply(&rule("bad", "not a host")).await.unwrap();
     cluster.apply(&rule("good", "b")).await.unwrap();
-    let _server = serve(scratch.path(), &cluster, &[("PILOT_ENABLE_ANALYSIS", "true")]).await;
+    // Somebody else reads this one, and has judged it.
+    let mut elsewhere = rule("elsewhere", "b");
+    elsewhere["metadata"]["labels"] = json!({"istio.io/rev": "other"});
+    cluster.apply(&elsewhere).await.unwrap();
+    let judged = json!({"validationMessages": [{"level": "ERROR", "type": {"code": "IST0101"}}]});
+    cluster.status(&elsewhere, &judged).await.unwrap();
+    let env = [("PILOT_ENABLE_ANALYSIS", "true"), ("REVISION", "default")];
+    let _server = serve(scratch.path(), &cluster, &env).await;
     let at = |name: &str| format!("{RULES}/{name}");
     let is_judged =
         |found: &Value| found["status"]["validationMessages"].as_array().is_some_and(|all| !all.is_empty());
@@ -229,6 +236,11 @@ async fn what_is_wrong_with_a_rule_stands_in_its_status() {
         .map(|condition| condition["type"].as_str().unwrap())
         .collect();
     assert_eq!(types, ["Theirs"]);
+    let status = cluster.get(&at("elsewhere")).await["status"].clone();
+    assert_eq!(
+        status["validationMessages"][0]["type"]["code"], "IST0101",
+        "it is theirs to judge: {status:#}"
+    );
     was_allowed(&cluster);
 }
 

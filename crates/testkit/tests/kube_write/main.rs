@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use pilot_ca::messages::CertificateRequest;
 use pilot_source_kube::Call;
+use pilot_testkit::cut::Cut;
 use pilot_testkit::http_call;
 use pilot_testkit::identity::{connect, create_certificate, create_certificate_in, signing_request};
 use pilot_testkit::kube::KubeServer;
@@ -151,6 +152,13 @@ async fn only_what_is_in_selected_namespaces_counts() {
             "metadata": {"name": "r", "namespace": namespace}, "spec": spec,
         });
         cluster.apply(&rule).await.unwrap();
+        let ports = json!([{"number": 80, "name": "http", "protocol": "HTTP"}]);
+        let spec = json!({"hosts": ["x.com"], "ports": ports, "resolution": "DNS"});
+        let entry = json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+            "metadata": {"name": "e", "namespace": namespace}, "spec": spec,
+        });
+        cluster.apply(&entry).await.unwrap();
     }
     let mesh = json!({"mesh": "discoverySelectors:\n- matchLabels: {mesh: \"on\"}\n"});
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "istio", "namespace": "istio-system"}, "data": mesh});
@@ -172,10 +180,16 @@ async fn only_what_is_in_selected_namespaces_counts() {
     let root = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert");
     cluster.until(&root("inside"), Value::is_object).await.unwrap();
     assert!(cluster.get(&root("outside")).await.is_null());
+    let entry =
+        |namespace: &str| format!("/apis/networking.istio.io/v1/namespaces/{namespace}/serviceentries/e");
+    let has_address = |found: &Value| found["status"]["addresses"].is_array();
+    cluster.until(&entry("inside"), has_address).await.unwrap();
+    assert!(!has_address(&cluster.get(&entry("outside")).await), "it may be another mesh's");
 
     // It is let in, and another is put out.
     cluster.namespace("outside", &json!({"mesh": "on"})).await.unwrap();
     cluster.until(&root("outside"), Value::is_object).await.unwrap();
+    cluster.until(&entry("outside"), has_address).await.unwrap();
     assert!(counted(3).await);
     cluster.namespace("inside", &json!({"mesh": "off"})).await.unwrap();
     assert!(counted(2).await);
@@ -304,4 +318,41 @@ async fn only_one_namespace_is_written_to_where_only_one_is_watched() {
     cluster.until(&map("shop"), Value::is_object).await.unwrap();
     assert!(cluster.get(&map("other")).await.is_null() && cluster.get(&map("default")).await.is_null());
     drop(plane);
+}
+
+#[tokio::test]
+async fn what_was_deleted_while_nobody_could_see_it_is_written_again() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let mut cluster = KubeServer::start(&scratch.path().join("cluster"), &[]).await.unwrap();
+    cluster.namespace("istio-system", &json!({})).await.unwrap();
+    let names: Vec<String> = (0..12).map(|i| format!("n{i:02}")).collect();
+    for name in &names {
+        cluster.namespace(name, &json!({})).await.unwrap();
+    }
+    let cut = Cut::before(cluster.address).await.unwrap();
+    let file = scratch.path().join("kubeconfig");
+    std::fs::write(&file, cluster.kubeconfig_for(cut.address, "lab-admin-token").unwrap()).unwrap();
+    let (kubeconfig, https) = (format!("--kubeconfig={}", file.display()), free_address().unwrap());
+    let https = format!("--httpsAddr={https}");
+    let flags = ["--registries=Kubernetes", &kubeconfig, &https];
+    let server = PilotServer::start_in(scratch.path(), &flags, &[("POD_NAME", "istiod-0")]).await.unwrap();
+    let map = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert");
+    for name in &names {
+        cluster.until(&map(name), Value::is_object).await.unwrap();
+    }
+    // A new API server does not remember what it was; so many at once would not be believed of services.
+    cut.close();
+    for name in &names {
+        cluster.client.call(Call::delete(&map(name))).await.unwrap();
+    }
+    cluster.kill_api().await.unwrap();
+    cluster.start_api().await.unwrap();
+    cut.open();
+    for name in &names {
+        cluster.until(&map(name), Value::is_object).await.unwrap();
+    }
+    assert!(!server.process.output().contains("pilotctl confirm"), "nothing is held back");
 }
