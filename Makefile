@@ -159,7 +159,7 @@ bench-outside: build ## the same with a load tool of others (XDSLOAD=its folder)
 	$(XDSLOAD)/bench.sh --candidate $(CURDIR)/target/release/pilot-discovery --services 1000 --proxies 100
 
 .PHONY: targets
-targets: build $(KUBE_APISERVER) ## every target for speed and size with that tool, in an hour, as one table (XDSLOAD=its folder; JUDGE_PEERS=folder with a real istiod; TARGETS=text; TINY=50x5)
+targets: build $(KUBE_APISERVER) ## every target for speed and size with that tool, in half an hour, as one table (XDSLOAD=its folder; JUDGE_PEERS=folder with a real istiod; TARGETS=text; TINY=50x5)
 	@test -n "$(XDSLOAD)" || { echo "say where the load tool is: make targets XDSLOAD=folder"; exit 2; }
 	KUBE_APISERVER=$(KUBE_APISERVER) tests/bench/targets.sh $(XDSLOAD) $(CURDIR)/target/release/pilot-discovery
 

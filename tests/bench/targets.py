@@ -55,11 +55,11 @@ TARGETS = [
     ("scoped-1000x10000", "cold", "peak_mb", "all connect, Sidecars of 10 hosts: peak MB", [number(2048)]),
     (DELTA, "reconnect", "mb", "all come back: received MB", [number(1)]),
     (DELTA, "reconnect", "cpu_s", "all come back: CPU s", [floor(4)]),
-    (KUBE, "eds", "last_ms", "an endpoint changes: ms to the last", []),
-    (KUBE, "vs", "last_ms", "a VirtualService changes: ms to the last", []),
+    (KUBE, "eds", "last_ms", "an endpoint changes: ms to the last", [istiod(1 / 5)]),
+    (KUBE, "vs", "last_ms", "a VirtualService changes: ms to the last", [istiod(1 / 15)]),
     (KUBE, "svc", "add_eds_last_ms", "a service comes: ms to the last", []),
     (KUBE, "svc", "del_cds_last_ms", "a service goes: ms to the last", []),
-    (KUBE, "churn", "p99_ms", "10 changes a second: p99 ms", []),
+    (KUBE, "churn", "p99_ms", "10 changes a second: p99 ms", [istiod(1 / 15)]),
 ]
 
 

@@ -3,7 +3,7 @@
 #
 #   tests/bench/targets.sh XDSLOAD CANDIDATE   XDSLOAD: folder of the tool; CANDIDATE: a pilot-discovery
 #
-# JUDGE_PEERS=folder      has a real istiod, which is measured too (half an hour more); without, only the floor is
+# JUDGE_PEERS=folder      has a real istiod, which is measured too; without, only the floor is
 # JUDGE_BUILD=folder      has the Kubernetes stand-in that istiod needs; without, it is built
 # ETCD, KUBE_APISERVER    the shape that is fed by Kubernetes needs both, and PILOT_ISTIO_MODULE
 # TARGETS=text            only shapes whose names match this regular expression; what was measured before stays in the table
