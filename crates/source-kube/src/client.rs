@@ -389,7 +389,7 @@ impl Lines {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod testing {
     use std::sync::Arc;
 
     use pilot_base::Clock;
@@ -398,6 +398,7 @@ mod tests {
     use crate::access::{Access, Credential, Trust};
     use crate::pace::Pace;
 
+    /// Time stands still.
     struct Held;
 
     impl Clock for Held {
@@ -406,16 +407,26 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn all_who_can_wait_have_a_quarter_together() {
+    /// Of nobody in particular.
+    pub(crate) fn client(server: &str) -> Client {
         let access = Access {
-            server: "https://10.0.0.1".to_owned(),
+            server: server.to_owned(),
             server_name: None,
             trust: Trust::Anybody,
             identity: None,
             credential: Credential::None,
         };
-        let client = Client::new(&access, Pace::default(), Arc::new(Held)).unwrap();
+        Client::new(&access, Pace::default(), Arc::new(Held)).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Client, testing};
+
+    #[tokio::test]
+    async fn all_who_can_wait_have_a_quarter_together() {
+        let client = testing::client("https://10.0.0.1");
         let all: Vec<Client> = (0..7).map(|_| client.at_leisure()).collect();
         let let_through =
             |client: &Client| (0..160).filter(|_| client.leisure.as_ref().unwrap().wait().is_none()).count();

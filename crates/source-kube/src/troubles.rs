@@ -85,35 +85,12 @@ fn reason(error: &CallError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use pilot_base::{Clock, Name};
+    use pilot_base::Name;
 
     use super::{Troubles, Upshot};
-    use crate::access::{Access, Credential, Trust};
-    use crate::client::{CallError, Client};
+    use crate::client::{CallError, testing};
     use crate::follow::Trouble;
     use crate::known::{Collapse, Lost};
-    use crate::pace::Pace;
-
-    struct Held;
-
-    impl Clock for Held {
-        fn now(&self) -> u64 {
-            0
-        }
-    }
-
-    fn client() -> Client {
-        let access = Access {
-            server: "https://10.0.0.1".to_owned(),
-            server_name: None,
-            trust: Trust::Anybody,
-            identity: None,
-            credential: Credential::None,
-        };
-        Client::new(&access, Pace::default(), Arc::new(Held)).unwrap()
-    }
 
     #[test]
     fn a_silent_server_is_one_issue_and_a_refusal_is_its_own() {
@@ -130,7 +107,7 @@ mod tests {
         assert!(troubles.note("nodes".to_owned(), &forbidden, Upshot::GoesOn));
         let collapse = Collapse { of: Lost::Endpoints, had: 50, gone: 40 };
         troubles.note("endpointslices".to_owned(), &Trouble::Collapse(collapse), Upshot::GoesOn);
-        let issues = troubles.issues(&Name::new("east"), &client());
+        let issues = troubles.issues(&Name::new("east"), &testing::client("https://10.0.0.1"));
         let text: Vec<String> = issues.iter().map(ToString::to_string).collect();
         assert_eq!(text.len(), 3, "{text:?}");
         let held =

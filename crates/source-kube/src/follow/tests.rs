@@ -1,26 +1,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pilot_base::Clock;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::{Follow, Update};
-use crate::access::{Access, Credential, Trust};
-use crate::client::Client;
+use crate::client::testing;
 use crate::known::testing::Word;
-use crate::pace::Pace;
 use crate::resource::Resource;
-
-struct Held;
-
-impl Clock for Held {
-    fn now(&self) -> u64 {
-        0
-    }
-}
 
 const LIST: &str = r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#;
 /// What an API server says that cannot convert what it has.
@@ -50,13 +39,7 @@ async fn answer(stream: TcpStream, asked: Arc<Asked>) -> std::io::Result<()> {
 #[tokio::test]
 async fn an_error_that_a_watch_says_again_leads_to_a_list() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let access = Access {
-        server: format!("http://{}", listener.local_addr().unwrap()),
-        server_name: None,
-        trust: Trust::Anybody,
-        identity: None,
-        credential: Credential::None,
-    };
+    let client = testing::client(&format!("http://{}", listener.local_addr().unwrap()));
     let asked = Arc::new(Asked::default());
     let mut tasks = JoinSet::new();
     let counted = Arc::clone(&asked);
@@ -69,7 +52,6 @@ async fn an_error_that_a_watch_says_again_leads_to_a_list() {
             });
         }
     });
-    let client = Client::new(&access, Pace::default(), Arc::new(Held)).unwrap();
     let (teller, mut updates) = mpsc::channel(64);
     tasks.spawn(Follow::fixed(client, Resource::new("", "v1", "words"), Word).run(teller, |update| update));
     let mut whole = 0;

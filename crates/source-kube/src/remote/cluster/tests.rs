@@ -1,34 +1,12 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use pilot_base::{Clock, Issue, Name, ObjectRef};
+use pilot_base::{Issue, Name, ObjectRef};
 use pilot_model::{ConfigId, Namespace, Object};
 use pilot_source::Event;
 use tokio::time::Instant;
 
 use super::{Attempt, Cluster, Told};
-use crate::access::{Access, Credential, Trust};
-use crate::client::Client;
-use crate::pace::Pace;
-
-struct Held;
-
-impl Clock for Held {
-    fn now(&self) -> u64 {
-        0
-    }
-}
-
-fn client() -> Client {
-    let access = Access {
-        server: "https://10.0.0.1".to_owned(),
-        server_name: None,
-        trust: Trust::Anybody,
-        identity: None,
-        credential: Credential::None,
-    };
-    Client::new(&access, Pace::default(), Arc::new(Held)).unwrap()
-}
+use crate::client::testing;
 
 fn namespace(i: usize) -> Object {
     Object::Namespace(ConfigId::new("", format!("n{i:02}")), Namespace::default())
@@ -44,7 +22,7 @@ fn begin(cluster: &mut Cluster, number: u64) -> Told {
     let attempt = Attempt {
         number,
         config: number.to_string(),
-        client: client(),
+        client: testing::client("https://10.0.0.1"),
         tasks: Vec::new(),
         before: before.into_keys().collect(),
         troubled: BTreeSet::new(),
